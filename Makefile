@@ -1,0 +1,33 @@
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: install run test lint type clean
+
+run: install  ## the demo: HALO on the embedded data set, then a page to look at
+	rm -rf runs/demo
+	$(BIN)/dhocl run --out runs/demo
+
+install: $(STAMP)  ## the environment, with the command at .venv/bin/dhocl
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+test: .venv/.dev  ## the whole test suite
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+type: .venv/.dev
+	$(BIN)/mypy
+
+.venv/.dev: $(STAMP)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv runs build

@@ -1,0 +1,90 @@
+"""Surviving a crash: the state of a run in one file, written whole or not at all.
+
+The file is safetensors: tensors as they are, everything else as JSON in its header, nothing that could run code. Its
+name carries a hash of its content, so that damage shows and an older checkpoint can be taken instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+KEEP = 2  # the newest, and one before it should the newest be damaged
+
+
+def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
+    """Write a nested dict of tensors and JSON values; afterwards only the newest few remain."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors: dict[str, Tensor] = {}
+    tree = _take_tensors(state, "", tensors)
+    content = safetensors.torch.save(tensors, metadata={"state": json.dumps(tree)})
+    path = folder / f"{step:09d}-{_hash(content)}.safetensors"
+    write_atomically(path, content)
+    for old in _newest_first(folder)[KEEP:]:
+        old.unlink()
+    return path
+
+
+def load_newest(folder: Path) -> dict[str, Any] | None:
+    """The state of the newest checkpoint that is whole, or None."""
+    for path in _newest_first(folder):
+        content = path.read_bytes()
+        if path.stem.endswith(f"-{_hash(content)}"):
+            return load(path)
+    return None
+
+
+def load(path: Path) -> dict[str, Any]:
+    with safetensors.safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+        tree = json.loads(file.metadata()["state"])
+        return _put_tensors(tree, file.get_tensor)  # type: ignore[no-any-return]
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """All of it under its name, or nothing; on disk when this returns."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def _take_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """The value with each tensor replaced by a reference to its name in `tensors`."""
+    if isinstance(value, Tensor):
+        tensors[name] = value.detach().contiguous()
+        return {"tensor": name}
+    if isinstance(value, dict):
+        return {"dict": {key: _take_tensors(item, f"{name}/{key}", tensors) for key, item in value.items()}}
+    return {"json": value}
+
+
+def _put_tensors(tree: dict[str, Any], get: Any) -> Any:
+    match tree:
+        case {"tensor": name}:
+            return get(name)
+        case {"dict": items}:
+            return {key: _put_tensors(item, get) for key, item in items.items()}
+        case {"json": value}:
+            return value
+    raise ValueError(f"unknown entry in a checkpoint: {tree}")
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted(folder.glob("[0-9]*.safetensors"), reverse=True)
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=8).hexdigest()

@@ -1,0 +1,222 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+from click.core import ParameterSource
+from rich.console import Console
+from rich.table import Table
+
+from dhocl.errors import InputError
+
+app = typer.Typer(
+    help="Online continual learning with label hierarchies that grow.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+
+class Kind(str, Enum):
+    methods = "methods"
+    datasets = "datasets"
+    backbones = "backbones"
+
+
+class Decode(str, Enum):
+    level = "level"
+    path = "path"
+
+
+DATA = "The data"
+STREAM = "The stream"
+KNOWLEDGE = "The knowledge source"
+LEARNER = "The learner"
+OUTPUT = "What comes out"
+
+
+def _option(*names: str, panel: str, help: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    method: Annotated[str, _option("--method", panel=LEARNER, help="See `dhocl list methods`.")] = "halo",
+    dataset: Annotated[str, _option("--dataset", panel=DATA, help="See `dhocl list datasets`.")] = "glyphs",
+    data: Annotated[
+        Path | None, _option("--data", panel=DATA, help="Folder with the published archive or the extracted files.")
+    ] = None,
+    backbone: Annotated[
+        str, _option("--backbone", panel=LEARNER, help="See `dhocl list backbones`; `hub:NAME` for a model hub's.")
+    ] = "efficientnet_lite0",
+    image_size: Annotated[
+        int | None, _option("--image-size", panel=DATA, help="Side in pixels; the data set's own by default.")
+    ] = None,
+    samples: Annotated[
+        int | None, _option("--samples", panel=DATA, help="Use a class-balanced part of the training images.")
+    ] = None,
+    test_samples: Annotated[int | None, _option("--test-samples", panel=DATA, help="Likewise for the test.")] = None,
+    holdout: Annotated[
+        bool,
+        _option("--holdout", panel=DATA, help="Judge on images held out from training: for choosing settings."),
+    ] = False,
+    groups: Annotated[int, _option("--groups", panel=STREAM, help="Groups of classes that come in turn.")] = 10,
+    overlap: Annotated[
+        float, _option("--overlap", panel=STREAM, help="Share of a group's classes that the next one shares.")
+    ] = 0.2,
+    split_level: Annotated[
+        int | None, _option("--split-level", panel=STREAM, help="Level whose classes are dealt; 0 is the coarsest.")
+    ] = None,
+    passes: Annotated[int, _option("--passes", panel=STREAM, help="Repetitions inside each group.")] = 1,
+    buffer: Annotated[int, _option("--buffer", panel=LEARNER, help="Images that may be kept for replay.")] = 1000,
+    batch: Annotated[int, _option("--batch", panel=STREAM, help="Images that arrive at a time.")] = 32,
+    replay_batch: Annotated[int, _option("--replay-batch", panel=LEARNER, help="Images replayed with them.")] = 16,
+    delay: Annotated[
+        float, _option("--delay", panel=KNOWLEDGE, help="Batches until the links of a new class are known; inf: never.")
+    ] = 1,
+    vacant: Annotated[float, _option("--vacant", panel=KNOWLEDGE, help="Share of links that are missing.")] = 0.0,
+    noise: Annotated[float, _option("--noise", panel=KNOWLEDGE, help="Share of links that are wrong.")] = 0.0,
+    eval_every: Annotated[
+        int | None,
+        _option("--eval-every", panel=OUTPUT, help="Samples between evaluations; by default 12 or more a run."),
+    ] = None,
+    decode: Annotated[
+        Decode,
+        _option("--decode", panel=OUTPUT, help="What to show: each level by itself, or consistent paths."),
+    ] = Decode.level,
+    seed: Annotated[int, _option("--seed", panel=STREAM, help="Decides the stream and everything else.")] = 0,
+    set_: Annotated[
+        list[str] | None,
+        _option("--set", panel=LEARNER, help="A setting of the method, `key=value`; may be repeated."),
+    ] = None,
+    out: Annotated[
+        Path | None, _option("--out", panel=OUTPUT, help="Folder for the run; runs/METHOD-DATASET-SEED by default.")
+    ] = None,
+    resume: Annotated[
+        bool, _option("--resume", panel=OUTPUT, help="Go on with the run in --out where it was stopped.")
+    ] = False,
+    quiet: Annotated[bool, _option("--quiet", panel=OUTPUT, help="No display; errors are still told.")] = False,
+) -> None:
+    """Learn a stream once, judge all along, and write what happened.
+
+    The first thing to try is `dhocl run`: HALO on letter shapes that come with the package. With a data set of your
+    own: `dhocl run --dataset folder --data DIR`.
+    """
+    from dhocl.display import watch
+    from dhocl.record import Record
+    from dhocl.report import write_report
+    from dhocl.run import run as start
+
+    out = out or Path("runs") / f"{method}-{dataset}-{seed}"
+    if resume:
+        config = _resumed(context, Record(out))
+    else:
+        given = {name: value for name, value in context.params.items() if name not in _NOT_CONFIG}
+        config = _config(given, set_ or [])
+    watch(start(config, out, resume), config, out, quiet)
+    page = write_report([out], out / "report.html")
+    if not quiet:
+        Console().print(f"Open [bold]{page}[/bold] to see it.", soft_wrap=True)
+
+
+_NOT_CONFIG = {"context", "set_", "out", "resume", "quiet"}
+
+
+def _config(given: dict[str, Any], settings: list[str]) -> Any:
+    from dhocl.config import RunConfig, method_settings
+
+    chosen = {}
+    for item in settings:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise InputError(f"--set {item}: write it as key=value")
+        chosen[key] = value
+    read = dataclasses.asdict(method_settings(given["method"], chosen))
+    given |= {"decode": given["decode"].value, "data": str(given["data"]) if given["data"] else None}
+    return RunConfig(**given, settings={key: read.get(key, read.get(f"{key}_")) for key in chosen})
+
+
+def _resumed(context: typer.Context, record: Any) -> Any:
+    """The stored config; a flag that says otherwise is a mistake."""
+    config = record.config()
+    for name in context.params:
+        typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if typed and name == "set_":
+            raise InputError("--resume goes on with the settings the run was started with: leave out --set")
+        if typed and name not in _NOT_CONFIG and str(getattr(config, name)) != str(_plain(context.params[name])):
+            flag = name.replace("_", "-")
+            raise InputError(f"--resume: the run was started with --{flag} {getattr(config, name)}; leave it out")
+    return config
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
+
+
+@app.command("list")
+def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
+    """What can be chosen."""
+    from dhocl.backbones import BACKBONES
+    from dhocl.data import DATASETS
+    from dhocl.methods import METHODS
+
+    table = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
+    rows: list[tuple[str, ...]]
+    if kind is Kind.methods:
+        columns, rows = ("method", "what it does", "from"), [(n, m.summary, m.origin) for n, m in METHODS.items()]
+    elif kind is Kind.datasets:
+        columns, rows = ("data set", "what it is", "levels"), [
+            (name, info.summary, " / ".join(info.levels)) for name, info in DATASETS.items()
+        ]
+    else:
+        columns, rows = ("backbone", "what it is"), [(name, info.summary) for name, info in BACKBONES.items()]
+        rows.append(("hub:NAME", "a model of a hub or a local folder, through transformers: pip install 'dhocl[hub]'"))
+    for column in columns:
+        table.add_column(column, no_wrap=column == columns[0])
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs; several are compared on one page.")],
+    out: Annotated[Path | None, typer.Option(help="The page; report.html in the first folder by default.")] = None,
+) -> None:
+    """Make the page of a run, or compare several on one page."""
+    from dhocl.report import write_report
+
+    Console().print(f"Wrote [bold]{write_report(runs, out or runs[0] / 'report.html')}[/bold]", soft_wrap=True)
+
+
+def main() -> None:
+    """Errors of the user's are one line and exit code 2; ours are a traceback."""
+    try:
+        app(standalone_mode=False)
+    except InputError as error:
+        _fail(str(error))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EDQUOT):
+            raise
+        _fail(f"can not write {error.filename or 'the output'}: {error.strerror}; free some room or choose another --out")
+    except (KeyboardInterrupt, click.Abort):
+        print("dhocl: stopped; `--resume` goes on from the last checkpoint", file=sys.stderr)
+        sys.exit(130)
+
+
+def _fail(message: str) -> None:
+    print(f"dhocl: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)

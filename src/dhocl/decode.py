@@ -1,0 +1,46 @@
+"""Path-consistent decoding: predictions at all levels that agree with the known tree."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dhocl.taxonomy import UNKNOWN, Taxonomy
+
+
+def known_paths(taxonomy: Taxonomy) -> Tensor:
+    """(paths, levels) columns of the deepest known node of every branch and its ancestors, -1 where unknown."""
+    leaves = [node for node in range(len(taxonomy)) if not taxonomy.children(node)]
+    return taxonomy.paths[torch.tensor(leaves)]
+
+
+def path_scores(probabilities: dict[int, Tensor], paths: Tensor) -> Tensor:
+    """(B, paths) posterior over paths: softmax of the summed level log-probabilities.
+
+    Where a path has no known class at a level, it counts as one of the level's classes would on average.
+    """
+    score: Tensor | float = 0.0
+    for place, p in enumerate(probabilities.values()):
+        blank = p.new_full((len(p), 1), 1 / p.shape[1])
+        score = score + torch.cat([p, blank], 1).clamp_min(1e-12).log()[:, paths[:, place]]  # -1 picks the blank
+    assert isinstance(score, Tensor)
+    return score.softmax(1)
+
+
+def decode_paths(probabilities: dict[int, Tensor], taxonomy: Taxonomy) -> dict[int, Tensor]:
+    """Probabilities (B, classes) per level -> per level the marginal over known paths, the same shapes."""
+    paths = known_paths(taxonomy)
+    posterior = path_scores(probabilities, paths)
+    decoded = {}
+    for place, (level, p) in enumerate(probabilities.items()):
+        named = paths[:, place] != UNKNOWN
+        marginal = torch.zeros_like(p).index_add(1, paths[named, place], posterior[:, named])
+        decoded[level] = marginal / marginal.sum(1, keepdim=True).clamp_min(1e-12)
+    return decoded
+
+
+def best_path(probabilities: dict[int, Tensor], taxonomy: Taxonomy) -> tuple[Tensor, Tensor]:
+    """The most probable known path of each image: (B, levels) columns with -1 for none, and its probability (B,)."""
+    paths = known_paths(taxonomy)
+    probability, best = path_scores(probabilities, paths).max(1)
+    return paths[best], probability

@@ -1,0 +1,108 @@
+"""One analytic head per level: ridge regression on frozen features, solved recursively."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dhocl.rng import Rng
+from dhocl.taxonomy import UNKNOWN, Taxonomy
+
+
+def rls_step(R: Tensor, W: Tensor, Phi: Tensor, Y: Tensor) -> None:
+    """Recursive least squares, in place: R and W become what ridge regression gives with these rows added.
+
+    R = (Σ φφᵀ + γI)⁻¹ (D, D), W (C, D), Phi (b, D), Y (b, C).
+    R ← R - RΦᵀ(I + ΦRΦᵀ)⁻¹ΦR,  W ← W + (Y - ΦWᵀ)ᵀ (I + ΦRΦᵀ)⁻¹ΦR  (the paper prints a minus here, which diverges).
+    """
+    U = Phi @ R  # (b, D)
+    S = torch.addmm(torch.eye(len(Phi), dtype=R.dtype), U, Phi.t())  # (b, b)
+    L = torch.linalg.cholesky(S)
+    V = torch.linalg.solve_triangular(L, U, upper=False)  # RΦᵀS⁻¹ΦR = VᵀV
+    gain = torch.linalg.solve_triangular(L.t(), V, upper=True)  # (b, D)
+    W.addmm_((Y - Phi @ W.t()).t(), gain)
+    R.addmm_(V.t(), V, alpha=-1)
+
+
+class AnalyticHead:
+    """R and W of one level; W has spare rows so that growing costs linear time in total."""
+
+    def __init__(self, dim: int, gamma: float) -> None:
+        self.width = 0
+        self.R = torch.eye(dim) / gamma
+        self._W = torch.zeros(8, dim)
+
+    @property
+    def W(self) -> Tensor:
+        """(C, D)"""
+        return self._W[: self.width]
+
+    def grow(self, width: int) -> None:
+        """Rows of new classes are zero: as if they had been there from the start."""
+        if width > len(self._W):
+            grown = self._W.new_zeros(max(width, 2 * len(self._W)), self._W.shape[1])
+            grown[: self.width] = self.W
+            self._W = grown
+        self.width = max(self.width, width)
+
+    def learn(self, phi: Tensor, columns: Tensor) -> None:
+        """phi (b, D), columns (b,) with -1 for rows that have no label here."""
+        labelled = columns != UNKNOWN
+        if labelled.any():
+            Y = F.one_hot(columns[labelled], self.width).to(phi.dtype)
+            rls_step(self.R, self.W, phi[labelled], Y)
+
+
+class AnalyticHeads:
+    """ACIL per level. Each level keeps its own R, since each sees its own share of the samples.
+
+    Features are scaled to unit length first: γ then means the same for every backbone (see docs/deviations.md).
+    An optional random ReLU expansion follows, as in ACIL.
+    """
+
+    def __init__(self, dim: int, gamma: float, expansion: int, normalise: bool, rng: Rng) -> None:
+        self._gamma = gamma
+        self._normalise = normalise
+        noise = rng.standard_normal((dim, expansion))
+        self._expansion = torch.from_numpy(noise).float() if expansion else None
+        self._dim = expansion or dim
+        self._levels: dict[int, AnalyticHead] = {}
+
+    def embed(self, features: Tensor) -> Tensor:
+        """f0(x) (B, d) -> φ (B, D)."""
+        phi = F.normalize(features) if self._normalise else features
+        if self._expansion is not None:
+            phi = torch.relu(phi @ self._expansion)
+            phi = F.normalize(phi) if self._normalise else phi
+        return phi
+
+    def grow(self, taxonomy: Taxonomy) -> None:
+        for level, width in taxonomy.widths.items():
+            self._level(level).grow(width)
+
+    def learn(self, phi: Tensor, targets: Tensor, levels: list[int]) -> None:
+        """phi (b, D), targets (b, levels) columns."""
+        for place, level in enumerate(levels):
+            self._level(level).learn(phi, targets[:, place])
+
+    def __call__(self, phi: Tensor) -> dict[int, Tensor]:
+        """(B, D) -> outputs (B, classes) per level, coarsest first; about 1 for the class, 0 for the others."""
+        return {level: phi @ head.W.t() for level, head in sorted(self._levels.items())}
+
+    def _level(self, level: int) -> AnalyticHead:
+        if level not in self._levels:
+            self._levels[level] = AnalyticHead(self._dim, self._gamma)
+        return self._levels[level]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {str(level): {"R": head.R, "W": head.W} for level, head in self._levels.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for level, tensors in state.items():
+            head = self._level(int(level))
+            head.grow(len(tensors["W"]))
+            head.W.copy_(tensors["W"])
+            head.R.copy_(tensors["R"])

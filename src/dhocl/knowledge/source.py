@@ -1,0 +1,104 @@
+"""Whom to ask how a new class relates to the known ones."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from typing import Any, Protocol
+
+from dhocl.taxonomy import Label, Taxonomy
+
+Link = tuple[Label, Label]  # child, parent
+
+
+class KnowledgeSource(Protocol):
+    """R(c) = K(c, V): the links between a class and the known vocabulary."""
+
+    def query(self, label: Label, known: Collection[Label]) -> list[Link]:
+        """Links (child, parent) between `label` and classes of `known`; empty when there are none to tell."""
+        ...
+
+
+class Silent:
+    """Knows nothing: every class stays unanchored until somebody links it by hand."""
+
+    def query(self, label: Label, known: Collection[Label]) -> list[Link]:
+        return []
+
+
+class Oracle:
+    """Answers from the true tree, about the asked class and the known ones only.
+
+    The nearest known ancestor becomes the parent. Known descendants whose nearest known ancestor is now the asked
+    class are re-parented to it, so an intermediate class that arrives late takes its place in the middle.
+    """
+
+    def __init__(self, tree: Taxonomy) -> None:
+        self._tree = tree
+
+    def query(self, label: Label, known: Collection[Label]) -> list[Link]:
+        tree = self._tree
+        node = tree.id(label)
+        links: list[Link] = []
+        for ancestor in tree.lineage(node)[1:]:
+            if tree.labels[ancestor] in known:
+                links.append((label, tree.labels[ancestor]))
+                break
+        stack = tree.children(node)[::-1]
+        while stack:
+            below = stack.pop()
+            if tree.labels[below] in known:
+                links.append((tree.labels[below], label))
+            else:
+                stack.extend(tree.children(below)[::-1])
+        return links
+
+
+class Corrupted:
+    """Another source's answers with a share of the links missing (`vacant`) or wrong (`noise`).
+
+    The fate of a link is decided once, by a hash of the seed and the link, so it does not depend on when or how
+    often the link is asked for. A wrong link names another known class of the parent's level instead (the right one
+    where there is no other).
+    """
+
+    def __init__(self, source: KnowledgeSource, vacant: float = 0.0, noise: float = 0.0, seed: int = 0) -> None:
+        if not (0 <= vacant and 0 <= noise and vacant + noise <= 1):
+            raise ValueError(f"vacant {vacant} and noise {noise} must be shares that sum to at most 1")
+        self._source = source
+        self._vacant = vacant
+        self._noise = noise
+        self._seed = seed
+        self.replaced: dict[Link, Label] = {}  # wrong parents given so far: asked again, the answer is the same
+
+    def query(self, label: Label, known: Collection[Label]) -> list[Link]:
+        links = []
+        for child, parent in self._source.query(label, known):
+            fate = self._draw(child, parent)
+            if fate < self._vacant:
+                continue
+            if fate < self._vacant + self._noise:
+                links.append((child, self._wrong(child, parent, known)))
+            else:
+                links.append((child, parent))
+        return links
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"replaced": [[*child, *parent, *wrong] for (child, parent), wrong in self.replaced.items()]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.replaced = {
+            (Label(c, i), Label(p, j)): Label(w, k) for c, i, p, j, w, k in state["replaced"]
+        }
+
+    def _wrong(self, child: Label, parent: Label, known: Collection[Label]) -> Label:
+        if (child, parent) not in self.replaced:
+            others = [other for other in known if other.level == parent.level and other != parent]
+            self.replaced[child, parent] = min(others, key=lambda o: self._draw(child, o), default=parent)
+        return self.replaced[child, parent]
+
+    def _draw(self, child: Label, parent: Label) -> float:
+        """A number in [0, 1) that belongs to the link."""
+        text = repr((self._seed, *child, *parent)).encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest()) / 2**56
+

@@ -1,0 +1,71 @@
+"""A method is a class with two verbs: learn a batch, predict at every level."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor
+
+from dhocl.backbones import Backbone
+from dhocl.taxonomy import Taxonomy
+
+
+class Batch(NamedTuple):
+    x: Tensor  # (b, 3, H, W) uint8, as they arrived
+    y: Tensor  # (b,) node ids of the taxonomy they are learned with
+
+
+class Setup(NamedTuple):
+    """What every method is given alike."""
+
+    backbone: Backbone
+    buffer: int  # images that may be kept
+    replay_batch: int
+    flip: bool  # a mirrored image still shows its class
+    seed: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every method that trains a network shares; a method adds its own. Reached by --set key=value."""
+
+    lr_backbone: float = 1e-4
+    lr_heads: float = 1e-3
+    weight_decay: float = 1e-4
+
+
+class Part(Protocol):
+    """A piece of a learner's state: nested dicts of tensors, numbers and strings."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class Learner(ABC):
+    """Sees batches and the taxonomy known so far, never the true tree."""
+
+    @abstractmethod
+    def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
+        """Learn from a batch, once; numbers worth plotting."""
+
+    @abstractmethod
+    def predict(self, x: Tensor) -> dict[int, Tensor]:
+        """(B, 3, H, W) uint8 -> probabilities (B, classes) per level, as wide as the taxonomy last learned with."""
+
+    @abstractmethod
+    def parts(self) -> dict[str, Part]:
+        """Everything that changes while learning: what a checkpoint must hold."""
+
+    def matrices(self) -> dict[str, Tensor]:
+        """What is worth looking at in a report, by name."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: part.state_dict() for name, part in self.parts().items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, part in self.parts().items():
+            part.load_state_dict(state.get(name, {}))

@@ -1,0 +1,67 @@
+"""Losses over level-wise logits. Logits are (B, classes) per level, targets (B, levels) columns with -1 for none."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dhocl.taxonomy import UNKNOWN, Taxonomy
+
+
+def multi_ce(logits: dict[int, Tensor], targets: Tensor) -> Tensor:
+    """Σ_h mean over the rows labelled at h of CE(z^h, ỹ^h); a level without labels adds 0."""
+    terms = [_mean_nll(F.log_softmax(z, dim=1), targets[:, place]) for place, z in enumerate(logits.values())]
+    return torch.stack(terms).sum()
+
+
+def mixture_nll(probabilities: dict[int, Tensor], targets: Tensor) -> Tensor:
+    """The same for predictions that are probabilities already."""
+    terms = [
+        _mean_nll(p.clamp_min(1e-12).log(), targets[:, place]) for place, p in enumerate(probabilities.values())
+    ]
+    return torch.stack(terms).sum()
+
+
+def js_consistency(logits: dict[int, Tensor], taxonomy: Taxonomy) -> Tensor:
+    """Σ_h JS(p^h ‖ p̂^h), p̂^h the prediction one level finer summed up to h along the known tree; needs no label.
+
+    Where the tree is partial, both sides are restricted to the classes that have known children, respectively to
+    those children, and renormalised. Levels with fewer than two such classes add 0. Gradients reach both levels.
+    """
+    total = torch.zeros(())
+    levels = list(logits)
+    for coarse, fine in zip(levels, levels[1:], strict=False):
+        parents = taxonomy.ancestors(fine, coarse)
+        children = (parents != UNKNOWN).nonzero()[:, 0]
+        classes, place = parents[children].unique(return_inverse=True)
+        if len(classes) < 2:
+            continue
+        p = logits[coarse][:, classes].softmax(1)  # (B, A)
+        below = logits[fine][:, children].softmax(1)
+        q = torch.zeros_like(p).index_add(1, place, below)
+        total = total + jensen_shannon(p, q).mean()
+    return total
+
+
+def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
+    """½KL(p‖m) + ½KL(q‖m), m = (p+q)/2: (B, C) twice -> (B,), between 0 and ln 2."""
+    log_m = ((p + q) / 2).clamp_min(1e-12).log()
+    return 0.5 * sum(
+        (side * (side.clamp_min(1e-12).log() - log_m)).sum(1) for side in (p, q)
+    )  # type: ignore[return-value]
+
+
+def haf(logits: dict[int, Tensor], targets: Tensor, taxonomy: Taxonomy) -> Tensor:
+    """The paper's form of HAF: Σ_h CE + ½ JS."""
+    return multi_ce(logits, targets) + 0.5 * js_consistency(logits, taxonomy)
+
+
+def entropy(p: Tensor) -> Tensor:
+    """(B, C) -> (B,)"""
+    return -(p * p.clamp_min(1e-12).log()).sum(1)
+
+
+def _mean_nll(log_p: Tensor, columns: Tensor) -> Tensor:
+    labelled = (columns != UNKNOWN).sum().clamp_min(1)
+    return F.nll_loss(log_p, columns, ignore_index=UNKNOWN, reduction="sum") / labelled

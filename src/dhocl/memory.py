@@ -1,0 +1,76 @@
+"""What a learner keeps of the stream.
+
+Items live in contiguous tensors, one per column: the image as it arrived (uint8), the node it was labelled with, and
+whatever a method needs beside them. Targets are never stored: a replayed item is completed along today's tree.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Memory:
+    """A buffer of at most `capacity` items. How it admits and evicts is `admit`, to be defined by a policy."""
+
+    def __init__(self, capacity: int, rng: np.random.Generator) -> None:
+        if capacity < 0:
+            raise ValueError(f"a buffer can not hold {capacity} items")
+        self.capacity = capacity
+        self.size = 0
+        self.seen = 0  # items offered so far, kept or not
+        self.columns: dict[str, Tensor] = {}  # name -> (capacity, ...)
+        self._rng = rng
+
+    def admit(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Which of n arriving items are kept, and in which slots; slots from `size` on are new."""
+        raise NotImplementedError
+
+    def insert(self, **items: Tensor) -> None:
+        """Offer a batch: columns of equal length, the same names each time."""
+        n = len(next(iter(items.values())))
+        rows, slots = self.admit(n)
+        self.seen += n
+        self.size = max(self.size, int(slots.max(initial=-1)) + 1)
+        for name, values in items.items():
+            if name not in self.columns:
+                self.columns[name] = torch.empty((self.capacity, *values.shape[1:]), dtype=values.dtype)
+            self.columns[name][torch.from_numpy(slots)] = values.detach()[torch.from_numpy(rows)]
+
+    def draw(self, n: int) -> np.ndarray:
+        """Distinct slots, uniform; all of them when there are fewer than n."""
+        return self._rng.choice(self.size, size=min(n, self.size), replace=False, shuffle=False)
+
+    def read(self, slots: np.ndarray) -> dict[str, Tensor]:
+        return {name: column[torch.from_numpy(slots)] for name, column in self.columns.items()}
+
+    def sample(self, n: int) -> dict[str, Tensor]:
+        """A replay batch by column name; empty columns while nothing is stored, none before the first insert."""
+        return self.read(self.draw(n))
+
+    def state_dict(self) -> dict[str, Any]:
+        filled = {name: column[: self.size] for name, column in self.columns.items()}
+        return {"size": self.size, "seen": self.seen, "columns": filled}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.size, self.seen = state["size"], state["seen"]
+        self.columns = {}
+        for name, values in state.get("columns", {}).items():
+            self.columns[name] = torch.empty((self.capacity, *values.shape[1:]), dtype=values.dtype)
+            self.columns[name][: self.size] = values
+
+
+class Reservoir(Memory):
+    """Vitter's Algorithm R: after n items each of them is kept with probability capacity / n."""
+
+    def admit(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        arrival = self.seen + np.arange(n)
+        slots = np.where(
+            arrival < self.capacity, arrival, (self._rng.random(n) * (arrival + 1)).astype(np.int64)
+        )
+        # Of several items drawn to one slot the last stays, as if they had come one by one.
+        last = {int(slot): row for row, slot in enumerate(slots) if slot < self.capacity}
+        return np.array(list(last.values()), dtype=np.int64), np.array(list(last), dtype=np.int64)

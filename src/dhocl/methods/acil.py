@@ -1,0 +1,50 @@
+"""Analytic class-incremental learning (Zhuang et al. 2022): recursive ridge regression on frozen features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dhocl.heads.analytic import AnalyticHeads
+from dhocl.learner import Batch, Learner, Part, Settings, Setup
+from dhocl.network import FrozenFeatures
+from dhocl.rng import Rng
+from dhocl.taxonomy import Taxonomy
+
+
+@dataclass(frozen=True)
+class AnalyticSettings(Settings):
+    gamma: float = 1.0  # ridge
+    expansion: int = 0  # width of the random ReLU layer; 0: none
+    normalise: bool = True  # scale features to unit length
+    analytic_tau: float = 0.05  # outputs live in about [0, 1]; this turns them into probabilities
+
+
+class ACIL(Learner):
+    """Keeps no image and trains no network."""
+
+    def __init__(self, setup: Setup, settings: AnalyticSettings) -> None:
+        self.settings = settings
+        self.f0 = FrozenFeatures(setup.backbone)
+        self.analytic = analytic_heads(setup, settings)
+
+    def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
+        self.analytic.grow(taxonomy)
+        phi = self.analytic.embed(self.f0(batch.x))
+        self.analytic.learn(phi, taxonomy.complete(batch.y), taxonomy.levels)
+        return {}
+
+    @torch.no_grad()
+    def predict(self, x: Tensor) -> dict[int, Tensor]:
+        outputs = self.analytic(self.analytic.embed(self.f0.kept(x)))
+        return {level: (z / self.settings.analytic_tau).softmax(1) for level, z in outputs.items()}
+
+    def parts(self) -> dict[str, Part]:
+        return {"analytic": self.analytic}
+
+
+def analytic_heads(setup: Setup, settings: AnalyticSettings) -> AnalyticHeads:
+    rng = Rng(setup.seed, "expansion")
+    return AnalyticHeads(setup.backbone.dim, settings.gamma, settings.expansion, settings.normalise, rng)

@@ -1,0 +1,44 @@
+"""Experience replay with a reservoir (Rolnick et al. 2019; Chaudhry et al. 2019): the paper's RS (HAF)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dhocl.augment import augment
+from dhocl.learner import Batch, Learner, Part, Settings, Setup
+from dhocl.losses import haf
+from dhocl.memory import Reservoir
+from dhocl.network import Network
+from dhocl.rng import Rng
+from dhocl.taxonomy import Taxonomy
+
+
+class ER(Learner):
+    """One step a batch on the stream and a replay batch together, both under the HAF loss."""
+
+    def __init__(self, setup: Setup, settings: Settings) -> None:
+        self.setup = setup
+        self.rng = Rng(setup.seed, "learner")
+        self.net = Network(setup, settings)
+        self.memory = Reservoir(setup.buffer, self.rng)
+
+    def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
+        self.net.grow(taxonomy)
+        replay = self.memory.sample(self.setup.replay_batch)
+        loss = self._loss(batch.x, batch.y, taxonomy)
+        if self.memory.size:
+            loss = loss + self._loss(replay["x"], replay["y"], taxonomy)
+        self.net.step(loss)
+        self.memory.insert(x=batch.x, y=batch.y)
+        return {"loss": loss.item()}
+
+    def _loss(self, x: Tensor, y: Tensor, taxonomy: Taxonomy) -> Tensor:
+        logits, _ = self.net(augment(x, self.rng, self.setup.flip))
+        return haf(logits, taxonomy.complete(y), taxonomy)
+
+    def predict(self, x: Tensor) -> dict[int, Tensor]:
+        return self.net.predict(x)
+
+    def parts(self) -> dict[str, Part]:
+        return {"rng": self.rng, "net": self.net, "memory": self.memory, "optimizer": self.net.optimizer}

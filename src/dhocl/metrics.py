@@ -1,0 +1,51 @@
+"""How good a prediction is, as pure functions. Accuracies are shares; summaries are percent, as in the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def accuracy(predicted: Tensor, true: Tensor) -> float:
+    """Share of equal entries of (n,) and (n,)."""
+    return (predicted == true).double().mean().item()
+
+
+def severity(predicted: Tensor, true: Tensor, heights: Tensor) -> tuple[float, float]:
+    """Mean LCA height between predicted and true leaf over all images, and over the mistakes alone (0 if none).
+
+    predicted, true (n,) leaf columns; heights (C, C). The first is the paper's MS, the second Bertinetto's severity:
+    MS = (1 - accuracy) x severity of mistakes.
+    """
+    height = heights[predicted, true].double()
+    wrong = predicted != true
+    return height.mean().item(), height[wrong].mean().item() if wrong.any() else 0.0
+
+
+def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> float:
+    """Expected calibration error: (n,) confidence of the prediction, (n,) whether it was right."""
+    place = (confidence * bins).long().clamp(0, bins - 1)
+    gap = torch.zeros(bins, dtype=torch.double)
+    gap.index_add_(0, place, confidence.double() - correct.double())
+    return (gap.abs().sum() / len(confidence)).item()
+
+
+def correlation(a: Tensor, b: Tensor) -> float | None:
+    """Pearson's, of two equally long vectors; None where one of them does not vary."""
+    a, b = a.double() - a.double().mean(), b.double() - b.double().mean()
+    scale = (a.square().sum() * b.square().sum()).sqrt()
+    return (a @ b / scale).item() if scale > 0 else None
+
+
+def area(curve: Sequence[float | None]) -> float:
+    """Mean over the evaluations that have a value: the A_AUC of i-Blurry."""
+    values = [value for value in curve if value is not None]
+    return sum(values) / len(values) if values else float("nan")
+
+
+def forgetting(curve: Sequence[float | None]) -> float:
+    """Best minus last."""
+    values = [value for value in curve if value is not None]
+    return max(values) - values[-1] if values else float("nan")

@@ -1,0 +1,77 @@
+"""What most methods share: the trainable backbone f with its linear heads, and the frozen f0 beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from dhocl.backbones import Backbone, frozen
+from dhocl.heads.linear import LinearHeads
+from dhocl.learner import Settings, Setup
+from dhocl.optim import Optimizer
+from dhocl.rng import Rng
+from dhocl.taxonomy import Taxonomy
+
+
+class Network:
+    """f with a linear head per level. The set-up's backbone becomes f: it is trained in place."""
+
+    def __init__(self, setup: Setup, settings: Settings) -> None:
+        self.f: Backbone = setup.backbone.train()
+        self.optimizer = Optimizer(settings.weight_decay)
+        self.optimizer.add(((f"f.{name}", p) for name, p in self.f.named_parameters()), settings.lr_backbone)
+        self._rng = Rng(setup.seed, "heads")
+        self.heads = LinearHeads(self.f.dim, self.optimizer, settings.lr_heads, self._rng)
+
+    def __call__(self, pixels: Tensor) -> tuple[dict[int, Tensor], Tensor]:
+        """(B, 3, H, W) -> logits (B, classes) per level, feature map (B, c, h, w)."""
+        features, feature_map = self.f(pixels)
+        return self.heads(features), feature_map
+
+    @torch.no_grad()
+    def predict(self, pixels: Tensor) -> dict[int, Tensor]:
+        """Probabilities (B, classes) per level."""
+        return {level: z.softmax(1) for level, z in self(pixels)[0].items()}
+
+    def grow(self, taxonomy: Taxonomy) -> None:
+        self.heads.grow(taxonomy)
+
+    def step(self, loss: Tensor) -> None:
+        self.optimizer.step(loss)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "f": self.f.state_dict(),
+            "heads": self.heads.state_dict(),
+            "rng": self._rng.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.f.load_state_dict(state["f"])
+        self.heads.load_state_dict(state.get("heads", {}))
+        self._rng.load_state_dict(state["rng"])
+
+
+class FrozenFeatures:
+    """f0(x), with the features of images that come again and again (the test images) kept as long as they live."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self.f0 = frozen(backbone)
+        self._kept = WeakTensorKeyDictionary()
+
+    @torch.no_grad()
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """(B, 3, H, W) uint8 -> (B, d)"""
+        features: Tensor = self.f0(pixels)[0]
+        return features
+
+    def kept(self, pixels: Tensor) -> Tensor:
+        """The same for a tensor that will be passed again: computed once, unless it is written to."""
+        version, features = self._kept.get(pixels, (None, None))
+        if version != pixels._version or features is None:
+            features = self(pixels)
+            self._kept[pixels] = (pixels._version, features)
+        return features

@@ -1,0 +1,102 @@
+"""The files of a run: what it was, how it went, how it ended."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from dhocl.checkpoint import write_atomically
+from dhocl.config import RunConfig
+from dhocl.errors import InputError
+from dhocl.evaluate import Scores
+from dhocl.taxonomy import Taxonomy
+
+
+class Record:
+    """A run folder.
+
+    config.json         everything needed to run it again, versions, stream hash
+    curve.jsonl         a line per evaluation; no times, so that equal runs have equal files
+    taxonomy.jsonl      the events by which the tree grew
+    matrices.safetensors  what the learner wants looked at, such as prototype distances
+    summary.json        the numbers at the end; there once the run is finished
+    checkpoints/        to resume from
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def exists(self) -> bool:
+        return (self.folder / "config.json").exists()
+
+    @property
+    def finished(self) -> bool:
+        return (self.folder / "summary.json").exists()
+
+    def start(self, config: RunConfig, stream: str, levels: tuple[str, ...]) -> None:
+        self._write_json(
+            "config.json",
+            {
+                "config": config.to_json(),
+                "stream": stream,
+                "levels": list(levels),
+                "versions": {name: version(name) for name in ("dhocl", "torch", "numpy")}
+                | {"python": platform.python_version()},
+                "threads": torch.get_num_threads(),
+            },
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """What `start` wrote."""
+        return self._read_json("config.json")
+
+    def config(self) -> RunConfig:
+        return RunConfig.from_json(self.describe()["config"])
+
+    def write_curve(self, curve: list[Scores]) -> None:
+        text = "".join(json.dumps(scores) + "\n" for scores in curve)
+        write_atomically(self.folder / "curve.jsonl", text.encode())
+
+    def curve(self) -> list[Scores]:
+        path = self.folder / "curve.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def write_taxonomy(self, taxonomy: Taxonomy) -> None:
+        write_atomically(self.folder / "taxonomy.jsonl", taxonomy.dumps().encode())
+
+    def taxonomy(self) -> Taxonomy:
+        return Taxonomy.loads((self.folder / "taxonomy.jsonl").read_text())
+
+    def finish(self, summary: dict[str, Any], matrices: dict[str, Tensor]) -> None:
+        tensors = {name: matrix.contiguous() for name, matrix in matrices.items()}
+        write_atomically(self.folder / "matrices.safetensors", safetensors.torch.save(tensors))
+        self._write_json("summary.json", summary)
+
+    def summary(self) -> dict[str, Any]:
+        return self._read_json("summary.json")
+
+    def matrices(self) -> dict[str, Tensor]:
+        path = self.folder / "matrices.safetensors"
+        return safetensors.torch.load_file(path) if path.exists() else {}
+
+    def _write_json(self, name: str, value: dict[str, Any]) -> None:
+        write_atomically(self.folder / name, (json.dumps(value, indent=1) + "\n").encode())
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        path = self.folder / name
+        if not path.exists():
+            raise InputError(f"{self.folder} is not the folder of a run: it has no {name}")
+        value: dict[str, Any] = json.loads(path.read_text())
+        return value

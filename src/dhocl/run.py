@@ -1,0 +1,160 @@
+"""The loop: a stream, a curator, a learner, a judge."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from dhocl import backbones, checkpoint, data
+from dhocl.config import RunConfig, data_folder, find_method, method_settings
+from dhocl.data import Dataset, Selection
+from dhocl.errors import InputError
+from dhocl.evaluate import Evaluator, Scores, summarise
+from dhocl.knowledge import Corrupted, Curator, KnowledgeSource, Oracle
+from dhocl.learner import Batch, Learner, Setup
+from dhocl.metrics import correlation
+from dhocl.record import Record
+from dhocl.stream import PlanConfig, Stream, digest, given, plan
+from dhocl.taxonomy import Taxonomy
+
+
+class Progress(NamedTuple):
+    """Where a run stands after a batch."""
+
+    step: int
+    steps: int
+    samples: int
+    total: int
+    rate: float  # samples learned a second
+    taxonomy: Taxonomy
+    stats: dict[str, float]
+    scores: Scores | None  # where this batch was followed by an evaluation
+
+
+class Clock:
+    """Seconds spent training and evaluating, carried over a resume."""
+
+    def __init__(self) -> None:
+        self.training = 0.0
+        self.evaluating = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"training": self.training, "evaluating": self.evaluating}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.training, self.evaluating = state["training"], state["evaluating"]
+
+
+def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progress]:
+    """Run an experiment, yielding after each batch; its files are in `folder`."""
+    record = _open(config, folder, resume)
+    dataset = load_dataset(config)
+    table = make_plan(config, dataset)
+    stream = Stream(dataset, table, config.batch)
+    learner = make_learner(config, dataset)
+    curator = Curator(make_source(config, dataset), config.delay)
+    evaluator = Evaluator(dataset)
+    clock = Clock()
+    curve: list[Scores] = []
+
+    state = checkpoint.load_newest(record.checkpoints) if resume else None
+    if state is None:
+        record.start(config, digest(table), dataset.levels)
+        start = 0
+    else:
+        if digest(table) != record.describe()["stream"]:
+            raise InputError(f"the data set has changed since {folder} was started: its stream is another one")
+        learner.load_state_dict(state["learner"])
+        curator.load_state_dict(state["curator"])
+        clock.load_state_dict(state["clock"])
+        start, curve = state["step"], state["curve"]
+
+    every = -(-config.evaluations(stream.samples) // config.batch)
+    for step, (x, labels) in enumerate(stream.batches(start), start + 1):
+        began = time.perf_counter()
+        y = curator.observe(labels)
+        stats = learner.learn(Batch(x, y), curator.taxonomy)
+        clock.training += time.perf_counter() - began
+        samples = min(step * config.batch, stream.samples)
+        scores = None
+        if step % every == 0 or step == len(stream):
+            began = time.perf_counter()
+            judged = evaluator(learner, curator.taxonomy)
+            scores = {"step": step, "samples": samples} | judged | _extras(learner, curator.taxonomy, stats)
+            clock.evaluating += time.perf_counter() - began
+            curve.append(scores)
+            record.write_curve(curve)
+            record.write_taxonomy(curator.taxonomy)
+            parts = {"learner": learner.state_dict(), "curator": curator.state_dict(), "clock": clock.state_dict()}
+            checkpoint.save(record.checkpoints, step, {"step": step, "curve": curve} | parts)
+        yield Progress(
+            step, len(stream), samples, stream.samples, samples / clock.training, curator.taxonomy, stats, scores
+        )
+    record.finish(_summary(curve, clock, stream.samples), learner.matrices())
+
+
+def load_dataset(config: RunConfig) -> Dataset:
+    return data.load(
+        config.dataset,
+        Selection(
+            data_folder(config), config.image_size, config.samples, config.test_samples, config.holdout, config.seed
+        ),
+    )
+
+
+def make_plan(config: RunConfig, dataset: Dataset) -> Any:
+    nodes = dataset.train.nodes.numpy()
+    if dataset.given:
+        return given(nodes, dataset.tree)
+    shape = PlanConfig(config.groups, config.overlap, config.split_level, config.passes, seed=config.seed)
+    return plan(nodes, dataset.tree, shape)
+
+
+def make_source(config: RunConfig, dataset: Dataset) -> KnowledgeSource:
+    oracle = Oracle(dataset.tree)
+    if config.vacant or config.noise:
+        return Corrupted(oracle, config.vacant, config.noise, config.seed)
+    return oracle
+
+
+def make_learner(config: RunConfig, dataset: Dataset) -> Learner:
+    settings = method_settings(config.method, config.settings)
+    backbone = backbones.load(config.backbone)
+    setup = Setup(backbone, config.buffer, config.replay_batch, dataset.flip, config.seed)
+    return find_method(config.method).learner(setup, settings)  # type: ignore[call-arg]
+
+
+def _open(config: RunConfig, folder: Path, resume: bool) -> Record:
+    """Check what can be checked before anything is written, then make the folder."""
+    method_settings(config.method, config.settings)
+    record = Record(folder)
+    if resume and not record.exists:
+        raise InputError(f"nothing to resume: {folder} holds no run")
+    if resume and record.finished:
+        raise InputError(f"{folder} is finished: see its summary.json, or choose another --out")
+    if record.exists and not resume:
+        raise InputError(f"{folder} holds a run already: continue it with --resume, or choose another --out")
+    return record
+
+
+def _extras(learner: Learner, taxonomy: Taxonomy, stats: dict[str, float]) -> dict[str, Any]:
+    """What the learner says of itself, and how well its prototypes mirror the known tree."""
+    structure = {}
+    for name, matrix in learner.matrices().items():
+        tree = taxonomy.distances(int(name.split(".")[1]))
+        above = torch.ones_like(tree, dtype=torch.bool).triu(1)
+        structure[name] = correlation(matrix[above], tree[above])
+    return {"classes": taxonomy.widths, "unanchored": len(taxonomy.unanchored), "learner": stats, "structure": structure}
+
+
+def _summary(curve: list[Scores], clock: Clock, samples: int) -> dict[str, Any]:
+    return summarise(curve) | {
+        "samples_per_second": samples / clock.training,
+        "seconds_training": clock.training,
+        "seconds_evaluating": clock.evaluating,
+        "structure": curve[-1]["structure"],
+    }

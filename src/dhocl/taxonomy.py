@@ -1,0 +1,307 @@
+"""The tree as it is known so far.
+
+A node is an integer, given in order of arrival. Inside its level a node also has a *column*, its place in that
+level's heads: columns are appended and never move, so an old head's logits are a prefix of the new head's.
+
+>>> tree = Taxonomy()
+>>> bird, robin = tree.add(Label("bird", 0)), tree.add(Label("robin", 2))
+>>> tree.complete(torch.tensor([robin])).tolist()     # levels 0 and 2 are known, robin is not linked yet
+[[-1, 0]]
+>>> tree.link(robin, bird)
+>>> tree.complete(torch.tensor([robin])).tolist()
+[[0, 0]]
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import insort
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+UNKNOWN = -1
+
+
+class Label(NamedTuple):
+    """A class: the pair is its identity, since padded trees repeat names. Level 0 is the coarsest."""
+
+    name: str
+    level: int
+
+    def __str__(self) -> str:
+        return f"{self.name!r} (level {self.level})"
+
+
+class Event(NamedTuple):
+    """One change of the tree. `time` is the batch it happened in; `parent` is set for links only."""
+
+    time: int
+    kind: Literal["add", "link", "unlink"]
+    node: int
+    parent: int = UNKNOWN
+    label: Label | None = None
+
+    def to_json(self) -> str:
+        line: dict[str, object] = {"time": self.time, "event": self.kind, "node": self.node}
+        if self.label is not None:
+            line |= {"name": self.label.name, "level": self.label.level}
+        if self.kind == "link":
+            line["parent"] = self.parent
+        return json.dumps(line, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Event:
+        line = json.loads(text)
+        label = Label(line["name"], line["level"]) if "name" in line else None
+        return cls(line["time"], line["event"], line["node"], line.get("parent", UNKNOWN), label)
+
+
+class _Column:
+    """A growing array of integers: appending costs constant time, the view costs nothing."""
+
+    def __init__(self) -> None:
+        self._store = np.empty(16, dtype=np.int64)
+        self._size = 0
+
+    def append(self, value: int) -> None:
+        if self._size == len(self._store):
+            self._store = np.concatenate([self._store, np.empty_like(self._store)])
+        self._store[self._size] = value
+        self._size += 1
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def view(self) -> np.ndarray:
+        return self._store[: self._size]
+
+
+class Taxonomy:
+    """Gains nodes; links may be set, replaced or removed; ids and columns never change."""
+
+    def __init__(self) -> None:
+        self.labels: list[Label] = []  # by node id
+        self.levels: list[int] = []  # observed, coarsest first
+        self.events: list[Event] = []
+        self.time = 0  # stamped on events; whoever feeds the tree moves it on
+        self._ids: dict[Label, int] = {}
+        self._parent: list[int] = []
+        self._column: list[int] = []
+        self._children: dict[int, set[int]] = {}
+        self._nodes: dict[int, _Column] = {}  # level -> node ids by column
+        self._paths = np.full((16, 0), UNKNOWN, dtype=np.int64)
+        self._stale: set[int] = set()  # nodes whose rows of _paths, and those below, await a refresh
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __contains__(self, label: object) -> bool:
+        return label in self._ids
+
+    def __iter__(self) -> Iterator[Label]:
+        return iter(self.labels)
+
+    @property
+    def version(self) -> int:
+        """Changes whenever the tree does: a key for caches."""
+        return len(self.events)
+
+    @property
+    def widths(self) -> dict[int, int]:
+        """Known classes per observed level."""
+        return {level: len(self._nodes[level]) for level in self.levels}
+
+    def id(self, label: Label) -> int:
+        try:
+            return self._ids[label]
+        except KeyError:
+            raise KeyError(f"{label} is not in the taxonomy") from None
+
+    def column(self, node: int) -> int:
+        """The place of a node among the classes of its level."""
+        return self._column[self._known(node)]
+
+    def parent(self, node: int) -> int:
+        return self._parent[self._known(node)]
+
+    def children(self, node: int) -> list[int]:
+        return sorted(self._children.get(self._known(node), ()))
+
+    def lineage(self, node: int) -> list[int]:
+        """The node and its known ancestors, finest first."""
+        path = [self._known(node)]
+        while (parent := self._parent[path[-1]]) != UNKNOWN:
+            path.append(parent)
+        return path
+
+    def descendants(self, node: int) -> list[int]:
+        """Every node below, in no particular order."""
+        found, stack = [], list(self._children.get(self._known(node), ()))
+        while stack:
+            found.append(child := stack.pop())
+            stack.extend(self._children.get(child, ()))
+        return found
+
+    @property
+    def unanchored(self) -> list[int]:
+        """Nodes outside the tree: no parent, no child, and not of the coarsest level."""
+        return [
+            node
+            for node, label in enumerate(self.labels)
+            if self._parent[node] == UNKNOWN
+            and label.level != self.levels[0]
+            and not self._children.get(node)
+        ]
+
+    def nodes(self, level: int) -> Tensor:
+        """(classes,) node ids of a level, by column."""
+        return torch.from_numpy(self._nodes[level].view)
+
+    @property
+    def paths(self) -> Tensor:
+        """(nodes, levels) column of each node's ancestor (or itself) at each observed level, -1 where unknown."""
+        self._refresh()
+        return torch.from_numpy(self._paths[: len(self.labels)])
+
+    def complete(self, y: Tensor) -> Tensor:
+        """(B,) node ids -> (B, levels) columns: labels completed upward along today's tree, never downward."""
+        return self.paths[y]
+
+    def ancestors(self, level: int, at: int) -> Tensor:
+        """(classes of `level`,) column of each one's ancestor at level `at`, -1 where unknown."""
+        return self.paths[self.nodes(level), self.levels.index(at)]
+
+    def parents(self, level: int) -> Tensor:
+        """(classes of `level`,) column of each one's ancestor at the next coarser observed level, -1 where unknown."""
+        place = self.levels.index(level)
+        if place == 0:
+            return torch.full((len(self._nodes[level]),), UNKNOWN)
+        return self.ancestors(level, self.levels[place - 1])
+
+    def distances(self, level: int) -> Tensor:
+        """(C, C) height of the lowest common ancestor of each two classes of a level, counted in observed levels.
+
+        0 on the diagonal, 1 for siblings; classes that share no known ancestor meet at a virtual root above all.
+        """
+        place = self.levels.index(level)
+        paths = self.paths[self.nodes(level)]
+        height = torch.full((len(paths), len(paths)), place + 1)
+        for step in range(place + 1):  # coarse to fine: a finer common ancestor overrides
+            column = paths[:, step]
+            shared = (column[:, None] == column[None, :]) & (column[:, None] != UNKNOWN)
+            height[shared] = place - step
+        return height
+
+    # -- changing ---------------------------------------------------------------------------------------------
+
+    def add(self, label: Label) -> int:
+        """The node of a label, new and unanchored if it was not known."""
+        if (known := self._ids.get(label)) is not None:
+            return known
+        node = len(self.labels)
+        if label.level not in self._nodes:
+            self._add_level(label.level)
+        column = self._nodes[label.level]
+        self.labels.append(label)
+        self._ids[label] = node
+        self._parent.append(UNKNOWN)
+        self._column.append(len(column))
+        column.append(node)
+        self._stale.add(node)
+        self.events.append(Event(self.time, "add", node, label=label))
+        return node
+
+    def link(self, child: int, parent: int) -> None:
+        """Set the parent of a node; a parent it had before is replaced."""
+        a, b = self.labels[self._known(child)], self.labels[self._known(parent)]
+        if child == parent or child in self.lineage(parent):
+            raise ValueError(f"linking {a} below {b} would make a cycle")
+        if b.level >= a.level:
+            raise ValueError(f"linking {a} below {b} breaks the level order: a parent's level is smaller")
+        if self._parent[child] == parent:
+            return
+        self._detach(child)
+        self._parent[child] = parent
+        self._children.setdefault(parent, set()).add(child)
+        self.events.append(Event(self.time, "link", child, parent))
+
+    def unlink(self, child: int) -> None:
+        """Remove the link of a node to its parent, if it has one."""
+        if self._parent[self._known(child)] != UNKNOWN:
+            self._detach(child)
+            self.events.append(Event(self.time, "unlink", child))
+
+    def _detach(self, child: int) -> None:
+        old = self._parent[child]
+        if old != UNKNOWN:
+            self._children[old].discard(child)
+            self._parent[child] = UNKNOWN
+        self._stale.add(child)
+
+    def _known(self, node: int) -> int:
+        if not 0 <= node < len(self.labels):
+            raise KeyError(f"node {node} is not in the taxonomy, which has {len(self.labels)} nodes")
+        return node
+
+    def _add_level(self, level: int) -> None:
+        insort(self.levels, level)
+        self._nodes[level] = _Column()
+        self._paths = np.insert(self._paths, self.levels.index(level), UNKNOWN, axis=1)
+
+    def _refresh(self) -> None:
+        """Rebuild the rows of what changed, level by level from the coarsest, so that a parent's row is ready."""
+        if not self._stale:
+            return
+        if len(self.labels) > len(self._paths):
+            rows = max(len(self.labels), 2 * len(self._paths))
+            grown = np.full((rows, len(self.levels)), UNKNOWN, dtype=np.int64)
+            grown[: len(self._paths)] = self._paths
+            self._paths = grown
+        changed: dict[int, list[int]] = {}
+        seen, stack = set(self._stale), list(self._stale)
+        while stack:
+            node = stack.pop()
+            changed.setdefault(self.labels[node].level, []).append(node)
+            below = [child for child in self._children.get(node, ()) if child not in seen]
+            seen.update(below)
+            stack.extend(below)
+        for place, level in enumerate(self.levels):
+            if not (nodes := changed.get(level)):
+                continue
+            parents = np.array([self._parent[node] for node in nodes])
+            rows = self._paths[parents]
+            rows[parents == UNKNOWN] = UNKNOWN
+            rows[:, place] = [self._column[node] for node in nodes]
+            self._paths[nodes] = rows
+        self._stale.clear()
+
+    # -- text -------------------------------------------------------------------------------------------------
+
+    def dumps(self) -> str:
+        """The event log, a JSON object a line: `loads` gives the same tree with the same ids."""
+        return "".join(event.to_json() + "\n" for event in self.events)
+
+    @classmethod
+    def loads(cls, text: str) -> Taxonomy:
+        return cls.replay(Event.from_json(line) for line in text.splitlines() if line)
+
+    @classmethod
+    def replay(cls, events: Iterable[Event]) -> Taxonomy:
+        """The tree that results from these changes."""
+        tree = cls()
+        for event in events:
+            tree.time = event.time
+            if event.kind == "link":
+                tree.link(event.node, event.parent)
+            elif event.kind == "unlink":
+                tree.unlink(event.node)
+            elif event.label is None or tree.add(event.label) != event.node:
+                raise ValueError(f"event {event} does not follow from those before it")
+        return tree

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import Ridge
+from torch import nn
+
+from dhocl.heads.analytic import AnalyticHead, AnalyticHeads, rls_step
+from dhocl.heads.growing import GrowingRows
+from dhocl.heads.linear import LinearHeads
+from dhocl.optim import Optimizer
+from dhocl.rng import Rng
+from dhocl.taxonomy import Label, Taxonomy
+
+
+def ridge(phi: torch.Tensor, Y: torch.Tensor, gamma: float) -> torch.Tensor:
+    """(C, D) by scikit-learn, in float64."""
+    model = Ridge(alpha=gamma, fit_intercept=False, solver="cholesky").fit(phi.double().numpy(), Y.double().numpy())
+    return torch.from_numpy(model.coef_).reshape(Y.shape[1], phi.shape[1])
+
+
+@settings(deadline=None)
+@given(st.integers(0, 99), st.floats(0.1, 10), st.lists(st.integers(1, 12), min_size=1, max_size=12))
+def test_recursive_equals_batch_ridge(seed: int, gamma: float, batches: list[int]) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    n, d, c = sum(batches), 16, 5
+    phi = torch.randn(n, d, generator=generator, dtype=torch.double)
+    Y = F.one_hot(torch.randint(c, (n,), generator=generator), c).double()
+    R, W = torch.eye(d, dtype=torch.double) / gamma, torch.zeros(c, d, dtype=torch.double)
+    for part, target in zip(phi.split(batches), Y.split(batches), strict=True):
+        rls_step(R, W, part, target)
+    torch.testing.assert_close(W, ridge(phi, Y, gamma), rtol=0, atol=1e-8)
+    torch.testing.assert_close(R, (phi.t() @ phi + gamma * torch.eye(d, dtype=torch.double)).inverse())
+
+
+def test_recursive_equals_batch_ridge_in_float32_after_200_batches() -> None:
+    generator = torch.Generator().manual_seed(0)
+    phi = F.normalize(torch.randn(200 * 32, 128, generator=generator))
+    columns = torch.randint(10, (len(phi),), generator=generator)
+    head = AnalyticHead(128, gamma=1.0)
+    head.grow(10)
+    for part, target in zip(phi.split(32), columns.split(32), strict=True):
+        head.learn(part, target)
+    expected = ridge(phi, F.one_hot(columns, 10), 1.0).float()
+    torch.testing.assert_close(head.W, expected, rtol=0, atol=1e-4)
+
+
+def test_a_class_that_comes_late_is_as_if_known_from_the_start() -> None:
+    generator = torch.Generator().manual_seed(1)
+    phi = torch.randn(60, 12, generator=generator)
+    columns = torch.arange(60) // 5  # 12 classes, one after the other
+    late, early = AnalyticHead(12, 0.5), AnalyticHead(12, 0.5)
+    early.grow(12)
+    for part, target in zip(phi.split(5), columns.split(5), strict=True):
+        late.grow(int(target.max()) + 1)
+        late.learn(part, target)
+        early.learn(part, target)
+    torch.testing.assert_close(late.W, early.W)
+
+
+def test_rows_without_a_label_teach_an_analytic_head_nothing() -> None:
+    generator = torch.Generator().manual_seed(2)
+    phi = torch.randn(20, 6, generator=generator)
+    columns = torch.randint(-1, 3, (20,), generator=generator)
+    mixed, only = AnalyticHead(6, 1.0), AnalyticHead(6, 1.0)
+    for head in (mixed, only):
+        head.grow(3)
+    mixed.learn(phi, columns)
+    only.learn(phi[columns >= 0], columns[columns >= 0])
+    torch.testing.assert_close(mixed.W, only.W)
+    before = mixed.W.clone()
+    mixed.learn(phi, torch.full((20,), -1))
+    assert torch.equal(mixed.W, before)
+
+
+def test_expansion_is_seeded_and_of_the_asked_width() -> None:
+    tree = Taxonomy()
+    tree.add(Label("a", 0))
+    heads = [AnalyticHeads(8, 1.0, 32, True, Rng(seed, "expansion")) for seed in (0, 0, 1)]
+    x = torch.randn(4, 8)
+    phi = [head.embed(x) for head in heads]
+    assert phi[0].shape == (4, 32)
+    assert (phi[0] >= 0).all()
+    assert torch.equal(phi[0], phi[1])
+    assert not torch.equal(phi[0], phi[2])
+
+
+def test_growing_equals_a_big_head_sliced() -> None:
+    """Rows that arrive over time train exactly as rows that were there, unused, from the start."""
+    torch.manual_seed(0)
+    values, data = torch.randn(40, 6), torch.randn(30, 16, 6)
+    small, big = Optimizer(1e-2), Optimizer(1e-2)
+    growing = GrowingRows("w", (6,), small, 0.1)
+    fixed = nn.Parameter(torch.zeros(40, 6))
+    big.add([("w", fixed)], 0.1)
+    width = 0
+    for step, x in enumerate(data):
+        if step % 3 == 0:  # 1, 5, 9, ... classes
+            more = 1 if step == 0 else 4
+            growing.extend(values[width : width + more])
+            with torch.no_grad():
+                fixed[width : width + more] = values[width : width + more]
+            width += more
+        target = torch.arange(16) % width
+        small.step(F.cross_entropy(x @ growing.used.t(), target))
+        big.step(F.cross_entropy(x @ fixed[:width].t(), target))
+    torch.testing.assert_close(growing.used, fixed[:width])
+
+
+def test_growing_keeps_the_moments() -> None:
+    optimizer = Optimizer(0.0)
+    rows = GrowingRows("w", (2,), optimizer, 0.1)
+    rows.extend(torch.ones(8, 2))
+    optimizer.step(rows.used.square().sum())
+    before = optimizer.state_dict()["w"]
+    rows.extend(torch.ones(3, 2))
+    after = optimizer.state_dict()["w"]
+    assert torch.equal(after["exp_avg"][:8], before["exp_avg"])
+    assert torch.equal(after["exp_avg_sq"][:8], before["exp_avg_sq"])
+    assert after["exp_avg"][8:].abs().sum() == 0
+    optimizer.step(rows.used.square().sum())
+    assert (rows.used[8:] != 1).all(), "new rows must train"
+
+
+def test_growing_one_by_one_copies_little() -> None:
+    optimizer = Optimizer(0.0)
+    rows = GrowingRows("w", (1,), optimizer, 0.1)
+    storages = set()
+    for _ in range(1000):
+        rows.extend(torch.ones(1, 1))
+        storages.add(rows.parameter.data_ptr())
+    assert len(storages) <= 8
+
+
+def test_linear_heads_follow_the_taxonomy() -> None:
+    optimizer, tree = Optimizer(0.0), Taxonomy()
+    heads = LinearHeads(4, optimizer, 0.1, Rng(0, "heads"))
+    tree.add(Label("b", 1))
+    heads.grow(tree)
+    x = torch.randn(3, 4)
+    old = heads(x)[1]
+    tree.add(Label("a", 0))
+    for i in range(20):
+        tree.add(Label(f"b{i}", 1))
+    heads.grow(tree)
+    logits = heads(x)
+    assert {level: z.shape for level, z in logits.items()} == {0: (3, 1), 1: (3, 21)}
+    assert list(logits) == [0, 1]
+    torch.testing.assert_close(logits[1][:, :1], old)
+
+
+def test_a_name_is_trained_once() -> None:
+    optimizer = Optimizer(0.0)
+    optimizer.add([("w", nn.Parameter(torch.zeros(1)))], 0.1)
+    with pytest.raises(ValueError, match="'w'"):
+        optimizer.add([("w", nn.Parameter(torch.zeros(1)))], 0.1)

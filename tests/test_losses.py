@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import jensenshannon
+from trees import balanced_tree
+
+from dhocl.losses import entropy, haf, jensen_shannon, js_consistency, mixture_nll, multi_ce
+from dhocl.taxonomy import Label, Taxonomy
+
+TREE = balanced_tree(2, 3)
+seeds = st.integers(0, 1000)
+
+
+def logits_for(tree: Taxonomy, seed: int, b: int = 5) -> dict[int, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {level: torch.randn(b, width, generator=generator) for level, width in tree.widths.items()}
+
+
+@given(seeds)
+def test_multi_ce_is_the_sum_of_level_means(seed: int) -> None:
+    logits = logits_for(TREE, seed)
+    targets = torch.tensor([[0, 2], [1, -1], [-1, 5], [0, -1], [-1, -1]])
+    by_hand = sum(
+        F.cross_entropy(logits[h][targets[:, h] >= 0], targets[targets[:, h] >= 0, h]) for h in (0, 1)
+    )
+    torch.testing.assert_close(multi_ce(logits, targets), by_hand)
+    probabilities = {h: z.softmax(1) for h, z in logits.items()}
+    torch.testing.assert_close(mixture_nll(probabilities, targets), by_hand)
+
+
+def test_a_level_without_labels_adds_nothing_and_no_gradient() -> None:
+    logits = {h: z.requires_grad_() for h, z in logits_for(TREE, 0).items()}
+    targets = torch.tensor([[0, -1]] * 5)
+    loss = multi_ce(logits, targets)
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert logits[1].grad.abs().sum() == 0
+
+
+@given(seeds)
+def test_jensen_shannon_agrees_with_scipy_and_its_bounds(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    p, q = (torch.randn(6, 4, generator=generator).mul(5).softmax(1).double() for _ in range(2))
+    mine = jensen_shannon(p, q)
+    torch.testing.assert_close(mine, torch.from_numpy(jensenshannon(p, q, axis=1) ** 2))
+    torch.testing.assert_close(mine, jensen_shannon(q, p))
+    assert (mine >= -1e-12).all()
+    assert (mine <= math.log(2) + 1e-12).all()
+
+
+def test_consistent_predictions_have_no_js_and_no_gradient() -> None:
+    fine = torch.randn(5, 6, requires_grad=True)
+    coarse = torch.zeros(5, 2).index_add(1, TREE.ancestors(1, 0), fine.softmax(1).detach()).log().requires_grad_()
+    loss = js_consistency({0: coarse, 1: fine}, TREE)
+    loss.backward()
+    assert abs(loss.item()) < 1e-6
+    assert coarse.grad.abs().max() < 1e-6
+    assert fine.grad.abs().max() < 1e-6
+
+
+@given(seeds)
+def test_js_of_a_partial_tree_by_brute_force(seed: int) -> None:
+    tree = Taxonomy()
+    coarse = [tree.add(Label(f"a{i}", 0)) for i in range(4)]
+    fine = [tree.add(Label(f"b{i}", 1)) for i in range(7)]
+    links = {0: 0, 1: 0, 2: 2, 5: 3}  # a1 has no child; b3, b4, b6 are unanchored
+    for child, parent in links.items():
+        tree.link(fine[child], coarse[parent])
+    logits = logits_for(tree, seed)
+    p, q = logits[0].softmax(1), logits[1].softmax(1)
+    classes = sorted(set(links.values()))
+    p = p[:, classes] / p[:, classes].sum(1, keepdim=True)
+    q = torch.stack([sum(q[:, c] for c, a in links.items() if a == parent) for parent in classes], 1)
+    q = q / q.sum(1, keepdim=True)
+    torch.testing.assert_close(js_consistency(logits, tree), jensen_shannon(p, q).mean())
+
+
+def test_without_links_haf_is_multi_ce() -> None:
+    tree = Taxonomy()
+    for i in range(3):
+        tree.add(Label(f"a{i}", 0))
+        tree.add(Label(f"b{i}", 1))
+    logits, targets = logits_for(tree, 1), torch.tensor([[0, 2], [1, -1], [-1, 1], [0, -1], [2, 2]])
+    torch.testing.assert_close(haf(logits, targets, tree), multi_ce(logits, targets))
+
+
+def test_entropy_of_the_uniform_is_log_n() -> None:
+    torch.testing.assert_close(entropy(torch.full((2, 8), 1 / 8)), torch.full((2,), math.log(8)))
+    assert entropy(torch.eye(3)).abs().max() < 1e-6

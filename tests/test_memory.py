@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from dhocl.memory import Reservoir
+from dhocl.rng import Rng
+
+
+def offer(memory: Reservoir, start: int, n: int) -> None:
+    numbers = torch.arange(start, start + n)
+    memory.insert(x=numbers[:, None].expand(-1, 3).to(torch.uint8), y=numbers)
+
+
+@given(st.integers(0, 12), st.lists(st.integers(1, 9), max_size=12), st.integers(0, 99))
+def test_holds_what_really_came_and_no_more_than_it_may(capacity: int, batches: list[int], seed: int) -> None:
+    memory = Reservoir(capacity, Rng(seed, "memory"))
+    came = 0
+    for n in batches:
+        offer(memory, came, n)
+        came += n
+        kept = memory.columns["y"][: memory.size].tolist()
+        assert memory.size == min(capacity, came)
+        assert len(set(kept)) == len(kept)
+        assert set(kept) <= set(range(came))
+        if came <= capacity:
+            assert kept == list(range(came))
+        assert torch.equal(memory.columns["x"][: memory.size, 0], memory.columns["y"][: memory.size].to(torch.uint8))
+
+
+def test_every_item_is_kept_with_the_same_probability() -> None:
+    capacity, n, runs = 10, 50, 4000
+    kept = np.zeros(n)
+    for seed in range(runs):
+        memory = Reservoir(capacity, Rng(seed, "memory"))
+        for start in range(0, n, 7):
+            offer(memory, start, min(7, n - start))
+        kept[memory.columns["y"][: memory.size]] += 1
+    assert chisquare(kept).pvalue > 1e-3  # all expected to be runs * capacity / n
+
+
+@given(st.integers(1, 8), st.integers(1, 40), st.integers(0, 99))
+def test_one_by_one_is_the_same_as_in_batches(capacity: int, n: int, seed: int) -> None:
+    batched, single = Reservoir(capacity, Rng(seed, "memory")), Reservoir(capacity, Rng(seed, "memory"))
+    offer(batched, 0, n)
+    for i in range(n):
+        offer(single, i, 1)
+    assert torch.equal(batched.columns["y"][: batched.size], single.columns["y"][: single.size])
+
+
+def test_samples_are_distinct_and_uniform() -> None:
+    memory = Reservoir(20, Rng(0, "memory"))
+    offer(memory, 0, 20)
+    drawn = np.zeros(20)
+    for _ in range(5000):
+        picked = memory.sample(6)["y"].tolist()
+        assert len(set(picked)) == 6
+        drawn[picked] += 1
+    assert chisquare(drawn).pvalue > 1e-3
+    assert sorted(memory.sample(100)["y"].tolist()) == list(range(20))
+
+
+def test_an_empty_memory_gives_nothing() -> None:
+    assert Reservoir(5, Rng(0, "memory")).sample(3) == {}
+    none = Reservoir(0, Rng(0, "memory"))
+    offer(none, 0, 4)
+    assert len(none.sample(3)["y"]) == 0
+
+
+def test_state_survives_a_restart() -> None:
+    whole = Reservoir(8, Rng(0, "memory"))
+    offer(whole, 0, 30)
+    first = Reservoir(8, rng := Rng(0, "memory"))
+    offer(first, 0, 12)
+    second = Reservoir(8, again := Rng(9, "memory"))
+    second.load_state_dict(first.state_dict())
+    again.load_state_dict(rng.state_dict())
+    offer(second, 12, 18)
+    assert torch.equal(second.columns["y"], whole.columns["y"])
+    assert torch.equal(second.sample(5)["y"], whole.sample(5)["y"])

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from trees import balanced_tree
+
+from dhocl.decode import best_path, decode_paths, known_paths
+from dhocl.metrics import accuracy, area, calibration_error, correlation, forgetting, severity
+from dhocl.taxonomy import Label, Taxonomy
+
+TREE = balanced_tree(2, 2, 3)
+seeds = st.integers(0, 1000)
+
+
+@given(seeds, st.integers(1, 40))
+def test_severity_is_error_times_severity_of_mistakes(seed: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    predicted, true = (torch.from_numpy(rng.integers(12, size=n)) for _ in range(2))
+    heights = TREE.distances(2)
+    ms, mistakes = severity(predicted, true, heights)
+    by_hand = []
+    for p, t in zip(predicted.tolist(), true.tolist(), strict=True):
+        up = [set(TREE.lineage(int(TREE.nodes(2)[leaf]))) for leaf in (p, t)]
+        by_hand.append(3 - len(up[0] & up[1]))  # levels up until the paths meet
+    assert math.isclose(ms, np.mean(by_hand), abs_tol=1e-12)
+    assert math.isclose(ms, (1 - accuracy(predicted, true)) * mistakes, abs_tol=1e-12)
+
+
+def test_calibration_error_by_hand() -> None:
+    confidence = torch.tensor([0.95, 0.95, 0.95, 0.95, 0.35, 0.35])
+    correct = torch.tensor([True, True, True, False, False, False])
+    expected = (4 * abs(0.95 - 0.75) + 2 * 0.35) / 6
+    assert math.isclose(calibration_error(confidence, correct, bins=10), expected, abs_tol=1e-7)
+    assert calibration_error(torch.ones(3), torch.ones(3, dtype=torch.bool)) == 0
+
+
+def test_areas_and_forgetting() -> None:
+    assert area([None, 10.0, 20.0]) == 15.0
+    assert forgetting([10.0, 50.0, None, 30.0]) == 20.0
+    assert math.isnan(area([None]))
+
+
+def test_correlation_is_numpys() -> None:
+    a, b = np.random.default_rng(0).random((2, 30))
+    ours = correlation(torch.from_numpy(a), torch.from_numpy(b))
+    assert math.isclose(ours, np.corrcoef(a, b)[0, 1])
+    assert correlation(torch.ones(3), torch.arange(3)) is None
+
+
+def random_probabilities(tree: Taxonomy, seed: int, b: int = 4) -> dict[int, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {h: torch.randn(b, w, generator=generator).mul(2).softmax(1).double() for h, w in tree.widths.items()}
+
+
+def partial() -> Taxonomy:
+    """Two roots, one without children; a leaf whose middle is missing; an unanchored leaf."""
+    tree = Taxonomy()
+    a, b, m, x, y, z = (
+        tree.add(Label(name, level)) for name, level in [("a", 0), ("b", 0), ("m", 1), ("x", 2), ("y", 2), ("z", 2)]
+    )
+    tree.link(m, a)
+    tree.link(x, m)
+    tree.link(y, a)
+    assert {tree.labels[n].name for n in (b, z)} == {"b", "z"}
+    return tree
+
+
+def test_decoding_by_brute_force() -> None:
+    tree = partial()
+    p = random_probabilities(tree, 0)
+    # By name: (a, m, x), (a, -, y), (b, -, -), (-, -, z); "-" is worth the level's mean probability.
+    columns = {"a": 0, "b": 1, "m": 0, "x": 0, "y": 1, "z": 2}
+    paths = [("a", "m", "x"), ("a", None, "y"), ("b", None, None), (None, None, "z")]
+    score = torch.stack(
+        [
+            math.prod(
+                (p[h][:, columns[name]] if name else torch.full((4,), 1 / tree.widths[h], dtype=torch.double))
+                for h, name in enumerate(path)
+            )
+            for path in paths
+        ],
+        1,
+    )
+    posterior = score / score.sum(1, keepdim=True)
+    expected = {
+        0: torch.stack([posterior[:, 0] + posterior[:, 1], posterior[:, 2]], 1),
+        1: posterior[:, [0]],
+        2: posterior[:, [0, 1, 3]],
+    }
+    for h, q in decode_paths(p, tree).items():
+        torch.testing.assert_close(q, expected[h] / expected[h].sum(1, keepdim=True))
+    best, probability = best_path(p, tree)
+    torch.testing.assert_close(probability, posterior.max(1).values)
+    rows = [[columns.get(name, -1) for name in paths[i]] for i in posterior.argmax(1).tolist()]
+    assert best.tolist() == rows
+
+
+@given(seeds)
+def test_decoded_predictions_of_a_full_tree_lie_on_paths_and_sum_to_one(seed: int) -> None:
+    p = random_probabilities(TREE, seed)
+    decoded = decode_paths(p, TREE)
+    for coarse, fine in ((0, 1), (1, 2)):  # marginals of one distribution over paths agree
+        summed = torch.zeros_like(decoded[coarse]).index_add(1, TREE.ancestors(fine, coarse), decoded[fine])
+        torch.testing.assert_close(summed, decoded[coarse])
+    for q in decoded.values():
+        torch.testing.assert_close(q.sum(1), torch.ones(len(q), dtype=torch.double))
+
+
+def test_known_paths_end_where_nothing_is_below() -> None:
+    assert sorted(map(tuple, known_paths(partial()).tolist())) == [(-1, -1, 2), (0, -1, 1), (0, 0, 0), (1, -1, -1)]
