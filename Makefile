@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 test: .venv/.dev  ## the whole test suite
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

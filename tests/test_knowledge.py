@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trees import balanced_tree
 
 from dhocl.knowledge import Corrupted, Curator, Oracle
 from dhocl.taxonomy import Label, Taxonomy
+from trees import balanced_tree
 
 TRUE = balanced_tree(3, 3, 3)
 

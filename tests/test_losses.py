@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
-from trees import balanced_tree
 
 from dhocl.losses import entropy, haf, jensen_shannon, js_consistency, mixture_nll, multi_ce
 from dhocl.taxonomy import Label, Taxonomy
+from trees import balanced_tree
 
 TREE = balanced_tree(2, 3)
 seeds = st.integers(0, 1000)
@@ -25,9 +25,7 @@ def logits_for(tree: Taxonomy, seed: int, b: int = 5) -> dict[int, torch.Tensor]
 def test_multi_ce_is_the_sum_of_level_means(seed: int) -> None:
     logits = logits_for(TREE, seed)
     targets = torch.tensor([[0, 2], [1, -1], [-1, 5], [0, -1], [-1, -1]])
-    by_hand = sum(
-        F.cross_entropy(logits[h][targets[:, h] >= 0], targets[targets[:, h] >= 0, h]) for h in (0, 1)
-    )
+    by_hand = sum(F.cross_entropy(logits[h][targets[:, h] >= 0], targets[targets[:, h] >= 0, h]) for h in (0, 1))
     torch.testing.assert_close(multi_ce(logits, targets), by_hand)
     probabilities = {h: z.softmax(1) for h, z in logits.items()}
     torch.testing.assert_close(mixture_nll(probabilities, targets), by_hand)

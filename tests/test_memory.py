@@ -67,7 +67,9 @@ def test_an_empty_memory_gives_nothing() -> None:
     assert Reservoir(5, Rng(0, "memory")).sample(3) == {}
     none = Reservoir(0, Rng(0, "memory"))
     offer(none, 0, 4)
-    assert len(none.sample(3)["y"]) == 0
+    assert none.sample(3) == {}
+    offer(full := Reservoir(4, Rng(0, "memory")), 0, 4)
+    assert full.sample(0) == {}
 
 
 def test_state_survives_a_restart() -> None:

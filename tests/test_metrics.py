@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from trees import balanced_tree
 
 from dhocl.decode import best_path, decode_paths, known_paths
 from dhocl.metrics import accuracy, area, calibration_error, correlation, forgetting, severity
 from dhocl.taxonomy import Label, Taxonomy
+from trees import balanced_tree
 
 TREE = balanced_tree(2, 2, 3)
 seeds = st.integers(0, 1000)
@@ -111,4 +111,9 @@ def test_decoded_predictions_of_a_full_tree_lie_on_paths_and_sum_to_one(seed: in
 
 
 def test_known_paths_end_where_nothing_is_below() -> None:
-    assert sorted(map(tuple, known_paths(partial()).tolist())) == [(-1, -1, 2), (0, -1, 1), (0, 0, 0), (1, -1, -1)]
+    assert sorted(map(tuple, known_paths(partial()).tolist())) == [
+        (-1, -1, 2),
+        (0, -1, 1),
+        (0, 0, 0),
+        (1, -1, -1),
+    ]

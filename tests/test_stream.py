@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -7,13 +8,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from trees import balanced_tree
 
 from dhocl.data.dataset import Dataset, Split
 from dhocl.errors import InputError
 from dhocl.stream import PlanConfig, Stream, digest, plan
 from dhocl.stream import given as given_plan
 from dhocl.stream.plan import deal, load, save
+from trees import balanced_tree
 
 TREE = balanced_tree(3, 2, 4)
 LEAVES = TREE.nodes(2).numpy()
@@ -57,7 +58,7 @@ def test_overlap_is_the_asked_one(config: PlanConfig) -> None:
 def test_shared_classes_are_halved(config: PlanConfig) -> None:
     classes = TREE.paths.numpy()[images(7)][:, 2]
     groups = deal(classes, config, np.random.default_rng(0))
-    for before, after in zip(groups, groups[1:], strict=False):
+    for before, after in itertools.pairwise(groups):
         for name in set(classes[before]) & set(classes[after]):
             assert abs((classes[before] == name).sum() - (classes[after] == name).sum()) <= 1
 

@@ -4,9 +4,10 @@ import networkx
 import pytest
 import torch
 from hypothesis import given
-from trees import apply, balanced_tree, changes, completed_by_hand
+from hypothesis import strategies as st
 
 from dhocl.taxonomy import Label, Taxonomy
+from trees import apply, balanced_tree, changes, completed_by_hand
 
 
 @given(changes())
@@ -42,6 +43,14 @@ def test_event_log_gives_the_same_tree(history: list[tuple[str, int, int]]) -> N
     assert again.events == tree.events
     assert [again.parent(n) for n in range(len(tree))] == [tree.parent(n) for n in range(len(tree))]
     assert again.paths.tolist() == tree.paths.tolist()
+
+
+@given(st.lists(st.tuples(st.text(), st.integers(0, 3)), unique=True))
+def test_any_name_survives_the_event_log(names: list[tuple[str, int]]) -> None:
+    tree = Taxonomy()
+    for name, level in [*names, ("line\u2028separator\u0085and\nmore", 0)]:
+        tree.add(Label(name, level))
+    assert Taxonomy.loads(tree.dumps()).labels == tree.labels
 
 
 @given(changes())

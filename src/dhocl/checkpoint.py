@@ -42,7 +42,7 @@ def load_newest(folder: Path) -> dict[str, Any] | None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    with safetensors.safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+    with safetensors.safe_open(path, framework="pt") as file:
         tree = json.loads(file.metadata()["state"])
         return _put_tensors(tree, file.get_tensor)  # type: ignore[no-any-return]
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 import errno
 import sys
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
-from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
@@ -26,13 +24,13 @@ app = typer.Typer(
 )
 
 
-class Kind(str, Enum):
+class Kind(StrEnum):
     methods = "methods"
     datasets = "datasets"
     backbones = "backbones"
 
 
-class Decode(str, Enum):
+class Decode(StrEnum):
     level = "level"
     path = "path"
 
@@ -54,10 +52,12 @@ def run(
     method: Annotated[str, _option("--method", panel=LEARNER, help="See `dhocl list methods`.")] = "halo",
     dataset: Annotated[str, _option("--dataset", panel=DATA, help="See `dhocl list datasets`.")] = "glyphs",
     data: Annotated[
-        Path | None, _option("--data", panel=DATA, help="Folder with the published archive or the extracted files.")
+        Path | None,
+        _option("--data", panel=DATA, help="Folder with the published archive or the extracted files."),
     ] = None,
     backbone: Annotated[
-        str, _option("--backbone", panel=LEARNER, help="See `dhocl list backbones`; `hub:NAME` for a model hub's.")
+        str,
+        _option("--backbone", panel=LEARNER, help="See `dhocl list backbones`; `hub:NAME` for a model hub's."),
     ] = "efficientnet_lite0",
     image_size: Annotated[
         int | None, _option("--image-size", panel=DATA, help="Side in pixels; the data set's own by default.")
@@ -75,14 +75,16 @@ def run(
         float, _option("--overlap", panel=STREAM, help="Share of a group's classes that the next one shares.")
     ] = 0.2,
     split_level: Annotated[
-        int | None, _option("--split-level", panel=STREAM, help="Level whose classes are dealt; 0 is the coarsest.")
+        int | None,
+        _option("--split-level", panel=STREAM, help="Level whose classes are dealt; 0 is the coarsest."),
     ] = None,
     passes: Annotated[int, _option("--passes", panel=STREAM, help="Repetitions inside each group.")] = 1,
     buffer: Annotated[int, _option("--buffer", panel=LEARNER, help="Images that may be kept for replay.")] = 1000,
     batch: Annotated[int, _option("--batch", panel=STREAM, help="Images that arrive at a time.")] = 32,
     replay_batch: Annotated[int, _option("--replay-batch", panel=LEARNER, help="Images replayed with them.")] = 16,
     delay: Annotated[
-        float, _option("--delay", panel=KNOWLEDGE, help="Batches until the links of a new class are known; inf: never.")
+        float,
+        _option("--delay", panel=KNOWLEDGE, help="Batches until the links of a new class are known; inf: never."),
     ] = 1,
     vacant: Annotated[float, _option("--vacant", panel=KNOWLEDGE, help="Share of links that are missing.")] = 0.0,
     noise: Annotated[float, _option("--noise", panel=KNOWLEDGE, help="Share of links that are wrong.")] = 0.0,
@@ -100,7 +102,8 @@ def run(
         _option("--set", panel=LEARNER, help="A setting of the method, `key=value`; may be repeated."),
     ] = None,
     out: Annotated[
-        Path | None, _option("--out", panel=OUTPUT, help="Folder for the run; runs/METHOD-DATASET-SEED by default.")
+        Path | None,
+        _option("--out", panel=OUTPUT, help="Folder for the run; runs/METHOD-DATASET-SEED by default."),
     ] = None,
     resume: Annotated[
         bool, _option("--resume", panel=OUTPUT, help="Go on with the run in --out where it was stopped.")
@@ -123,7 +126,14 @@ def run(
     else:
         given = {name: value for name, value in context.params.items() if name not in _NOT_CONFIG}
         config = _config(given, set_ or [])
-    watch(start(config, out, resume), config, out, quiet)
+    try:
+        watch(start(config, out, resume), config, out, quiet)
+    except KeyboardInterrupt:
+        print(
+            f"dhocl: stopped; `dhocl run --resume --out {out}` goes on from the last checkpoint",
+            file=sys.stderr,
+        )
+        raise typer.Exit(130) from None
     page = write_report([out], out / "report.html")
     if not quiet:
         Console().print(f"Open [bold]{page}[/bold] to see it.", soft_wrap=True)
@@ -142,7 +152,7 @@ def _config(given: dict[str, Any], settings: list[str]) -> Any:
             raise InputError(f"--set {item}: write it as key=value")
         chosen[key] = value
     read = dataclasses.asdict(method_settings(given["method"], chosen))
-    given |= {"decode": given["decode"].value, "data": str(given["data"]) if given["data"] else None}
+    given |= {"decode": str(given["decode"]), "data": str(given["data"]) if given["data"] else None}
     return RunConfig(**given, settings={key: read.get(key, read.get(f"{key}_")) for key in chosen})
 
 
@@ -150,17 +160,14 @@ def _resumed(context: typer.Context, record: Any) -> Any:
     """The stored config; a flag that says otherwise is a mistake."""
     config = record.config()
     for name in context.params:
-        typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        source = context.get_parameter_source(name)
+        typed = source is not None and source.name == "COMMANDLINE"
         if typed and name == "set_":
             raise InputError("--resume goes on with the settings the run was started with: leave out --set")
-        if typed and name not in _NOT_CONFIG and str(getattr(config, name)) != str(_plain(context.params[name])):
+        if typed and name not in _NOT_CONFIG and str(getattr(config, name)) != str(context.params[name]):
             flag = name.replace("_", "-")
             raise InputError(f"--resume: the run was started with --{flag} {getattr(config, name)}; leave it out")
     return config
-
-
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, Enum) else value
 
 
 @app.command("list")
@@ -171,15 +178,20 @@ def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
     from dhocl.methods import METHODS
 
     table = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
+    columns: tuple[str, ...]
     rows: list[tuple[str, ...]]
     if kind is Kind.methods:
-        columns, rows = ("method", "what it does", "from"), [(n, m.summary, m.origin) for n, m in METHODS.items()]
+        columns, rows = (
+            ("method", "what it does", "from"),
+            [(n, m.summary, m.origin) for n, m in METHODS.items()],
+        )
     elif kind is Kind.datasets:
-        columns, rows = ("data set", "what it is", "levels"), [
-            (name, info.summary, " / ".join(info.levels)) for name, info in DATASETS.items()
-        ]
+        columns, rows = (
+            ("data set", "what it is", "levels"),
+            [(name, info.summary, " / ".join(info.levels)) for name, info in DATASETS.items()],
+        )
     else:
-        columns, rows = ("backbone", "what it is"), [(name, info.summary) for name, info in BACKBONES.items()]
+        columns, rows = ("backbone", "what it is"), [(name, entry.about) for name, entry in BACKBONES.items()]
         rows.append(("hub:NAME", "a model of a hub or a local folder, through transformers: pip install 'dhocl[hub]'"))
     for column in columns:
         table.add_column(column, no_wrap=column == columns[0])
@@ -202,19 +214,22 @@ def report(
 def main() -> None:
     """Errors of the user's are one line and exit code 2; ours are a traceback."""
     try:
-        app(standalone_mode=False)
+        app()
     except InputError as error:
         _fail(str(error))
-    except click.ClickException as error:
-        error.show()
-        sys.exit(2)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EDQUOT):
+        if error.errno not in (
+            errno.ENOSPC,
+            errno.EROFS,
+            errno.EACCES,
+            errno.EPERM,
+            errno.ENOTDIR,
+            errno.EDQUOT,
+        ):
             raise
-        _fail(f"can not write {error.filename or 'the output'}: {error.strerror}; free some room or choose another --out")
-    except (KeyboardInterrupt, click.Abort):
-        print("dhocl: stopped; `--resume` goes on from the last checkpoint", file=sys.stderr)
-        sys.exit(130)
+        _fail(
+            f"can not write {error.filename or 'the output'}: {error.strerror}; free some room or choose another --out"
+        )
 
 
 def _fail(message: str) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, Progress as Bar, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 from rich.table import Table
 
 from dhocl.config import RunConfig
@@ -101,7 +102,11 @@ def result_table(record: Record, config: RunConfig) -> Table:
     for level in levels:
         table.add_column(names[int(level)], justify="right")
     for title, prefix in prefixes.items():
-        five = [f"{summary[prefix + 'AAUC']:.1f}", f"{summary[prefix + 'FAUC']:.1f}", f"{summary[prefix + 'MS']:.2f}"]
+        five = [
+            f"{summary[prefix + 'AAUC']:.1f}",
+            f"{summary[prefix + 'FAUC']:.1f}",
+            f"{summary[prefix + 'MS']:.2f}",
+        ]
         five += [_percent(summary[prefix + "FFAcc"]), _percent(summary[prefix + "FAAcc"])]
         table.add_row(title, *five, *(_percent(summary[prefix + "level_accuracy"][level]) for level in levels))
     return table

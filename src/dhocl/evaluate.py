@@ -27,7 +27,7 @@ class Evaluator:
     def __init__(self, dataset: Dataset) -> None:
         tree, test = dataset.tree, dataset.test
         self._tree = tree
-        self._chunks = list(test.images.split(CHUNK))
+        self._chunks = list(torch.split(test.images, CHUNK))
         self._truth = tree.paths[test.nodes]  # (n, levels) true columns
         self._heights = tree.distances(tree.levels[-1]).to(torch.uint8)
 

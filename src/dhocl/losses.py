@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from dhocl.taxonomy import UNKNOWN, Taxonomy
+
+
+def rows(logits: dict[int, Tensor], part: slice) -> dict[int, Tensor]:
+    """Some rows of the logits of every level."""
+    return {level: z[part] for level, z in logits.items()}
 
 
 def multi_ce(logits: dict[int, Tensor], targets: Tensor) -> Tensor:
@@ -17,9 +24,7 @@ def multi_ce(logits: dict[int, Tensor], targets: Tensor) -> Tensor:
 
 def mixture_nll(probabilities: dict[int, Tensor], targets: Tensor) -> Tensor:
     """The same for predictions that are probabilities already."""
-    terms = [
-        _mean_nll(p.clamp_min(1e-12).log(), targets[:, place]) for place, p in enumerate(probabilities.values())
-    ]
+    terms = [_mean_nll(p.clamp_min(1e-12).log(), targets[:, place]) for place, p in enumerate(probabilities.values())]
     return torch.stack(terms).sum()
 
 
@@ -31,10 +36,10 @@ def js_consistency(logits: dict[int, Tensor], taxonomy: Taxonomy) -> Tensor:
     """
     total = torch.zeros(())
     levels = list(logits)
-    for coarse, fine in zip(levels, levels[1:], strict=False):
+    for coarse, fine in itertools.pairwise(levels):
         parents = taxonomy.ancestors(fine, coarse)
         children = (parents != UNKNOWN).nonzero()[:, 0]
-        classes, place = parents[children].unique(return_inverse=True)
+        classes, place = torch.unique(parents[children], return_inverse=True)
         if len(classes) < 2:
             continue
         p = logits[coarse][:, classes].softmax(1)  # (B, A)
@@ -47,9 +52,7 @@ def js_consistency(logits: dict[int, Tensor], taxonomy: Taxonomy) -> Tensor:
 def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
     """½KL(p‖m) + ½KL(q‖m), m = (p+q)/2: (B, C) twice -> (B,), between 0 and ln 2."""
     log_m = ((p + q) / 2).clamp_min(1e-12).log()
-    return 0.5 * sum(
-        (side * (side.clamp_min(1e-12).log() - log_m)).sum(1) for side in (p, q)
-    )  # type: ignore[return-value]
+    return 0.5 * sum((side * (side.clamp_min(1e-12).log() - log_m)).sum(1) for side in (p, q))  # type: ignore[return-value]
 
 
 def haf(logits: dict[int, Tensor], targets: Tensor, taxonomy: Taxonomy) -> Tensor:

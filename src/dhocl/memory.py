@@ -48,8 +48,9 @@ class Memory:
         return {name: column[torch.from_numpy(slots)] for name, column in self.columns.items()}
 
     def sample(self, n: int) -> dict[str, Tensor]:
-        """A replay batch by column name; empty columns while nothing is stored, none before the first insert."""
-        return self.read(self.draw(n))
+        """A replay batch by column name; no column at all when there is nothing to replay."""
+        slots = self.draw(n)
+        return self.read(slots) if len(slots) else {}
 
     def state_dict(self) -> dict[str, Any]:
         filled = {name: column[: self.size] for name, column in self.columns.items()}
@@ -68,9 +69,7 @@ class Reservoir(Memory):
 
     def admit(self, n: int) -> tuple[np.ndarray, np.ndarray]:
         arrival = self.seen + np.arange(n)
-        slots = np.where(
-            arrival < self.capacity, arrival, (self._rng.random(n) * (arrival + 1)).astype(np.int64)
-        )
+        slots = np.where(arrival < self.capacity, arrival, (self._rng.random(n) * (arrival + 1)).astype(np.int64))
         # Of several items drawn to one slot the last stays, as if they had come one by one.
         last = {int(slot): row for row, slot in enumerate(slots) if slot < self.capacity}
         return np.array(list(last.values()), dtype=np.int64), np.array(list(last), dtype=np.int64)

@@ -70,8 +70,10 @@ class FrozenFeatures:
 
     def kept(self, pixels: Tensor) -> Tensor:
         """The same for a tensor that will be passed again: computed once, unless it is written to."""
-        version, features = self._kept.get(pixels, (None, None))
-        if version != pixels._version or features is None:
-            features = self(pixels)
-            self._kept[pixels] = (pixels._version, features)
+        if pixels in self._kept:
+            version, features = self._kept[pixels]
+            if version == pixels._version:
+                return features  # type: ignore[no-any-return]
+        features = self(pixels)
+        self._kept[pixels] = (pixels._version, features)
         return features

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,10 +90,21 @@ def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progr
             curve.append(scores)
             record.write_curve(curve)
             record.write_taxonomy(curator.taxonomy)
-            parts = {"learner": learner.state_dict(), "curator": curator.state_dict(), "clock": clock.state_dict()}
+            parts = {
+                "learner": learner.state_dict(),
+                "curator": curator.state_dict(),
+                "clock": clock.state_dict(),
+            }
             checkpoint.save(record.checkpoints, step, {"step": step, "curve": curve} | parts)
         yield Progress(
-            step, len(stream), samples, stream.samples, samples / clock.training, curator.taxonomy, stats, scores
+            step,
+            len(stream),
+            samples,
+            stream.samples,
+            samples / clock.training,
+            curator.taxonomy,
+            stats,
+            scores,
         )
     record.finish(_summary(curve, clock, stream.samples), learner.matrices())
 
@@ -101,7 +113,12 @@ def load_dataset(config: RunConfig) -> Dataset:
     return data.load(
         config.dataset,
         Selection(
-            data_folder(config), config.image_size, config.samples, config.test_samples, config.holdout, config.seed
+            data_folder(config),
+            config.image_size,
+            config.samples,
+            config.test_samples,
+            config.holdout,
+            config.seed,
         ),
     )
 
@@ -138,6 +155,9 @@ def _open(config: RunConfig, folder: Path, resume: bool) -> Record:
         raise InputError(f"{folder} is finished: see its summary.json, or choose another --out")
     if record.exists and not resume:
         raise InputError(f"{folder} holds a run already: continue it with --resume, or choose another --out")
+    place = next(parent for parent in [folder, *folder.absolute().parents] if parent.exists())
+    if not (place.is_dir() and os.access(place, os.W_OK)):
+        raise InputError(f"can not write to {place}: choose another --out")
     return record
 
 
@@ -148,7 +168,12 @@ def _extras(learner: Learner, taxonomy: Taxonomy, stats: dict[str, float]) -> di
         tree = taxonomy.distances(int(name.split(".")[1]))
         above = torch.ones_like(tree, dtype=torch.bool).triu(1)
         structure[name] = correlation(matrix[above], tree[above])
-    return {"classes": taxonomy.widths, "unanchored": len(taxonomy.unanchored), "learner": stats, "structure": structure}
+    return {
+        "classes": taxonomy.widths,
+        "unanchored": len(taxonomy.unanchored),
+        "learner": stats,
+        "structure": structure,
+    }
 
 
 def _summary(curve: list[Scores], clock: Clock, samples: int) -> dict[str, Any]:

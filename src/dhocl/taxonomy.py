@@ -155,9 +155,7 @@ class Taxonomy:
         return [
             node
             for node, label in enumerate(self.labels)
-            if self._parent[node] == UNKNOWN
-            and label.level != self.levels[0]
-            and not self._children.get(node)
+            if self._parent[node] == UNKNOWN and label.level != self.levels[0] and not self._children.get(node)
         ]
 
     def nodes(self, level: int) -> Tensor:
@@ -290,7 +288,7 @@ class Taxonomy:
 
     @classmethod
     def loads(cls, text: str) -> Taxonomy:
-        return cls.replay(Event.from_json(line) for line in text.splitlines() if line)
+        return cls.replay(Event.from_json(line) for line in text.split("\n") if line)
 
     @classmethod
     def replay(cls, events: Iterable[Event]) -> Taxonomy:

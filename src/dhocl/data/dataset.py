@@ -24,7 +24,7 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """A published data set before a run picks its part: no image is decoded until it is fetched."""
+    """A whole data set, before a run picks its part: images come to memory only when they are fetched."""
 
     name: str
     levels: tuple[str, ...]  # rank names, coarsest first; the index is the level
@@ -77,8 +77,11 @@ def select(source: Source, selection: Selection) -> Dataset:
         if source.given:
             raise InputError("--holdout needs a data set without a stream order of its own")
         judge = source.train
-        test = balanced(source.train.nodes, selection.test_samples or len(train) // 5, rng)
+        held = len(train) // 5 if selection.test_samples is None else selection.test_samples
+        test = balanced(source.train.nodes, held, rng)
         train = np.setdiff1d(train, test)
+        if not len(train):
+            raise InputError(f"holding out {held} images leaves none to train on: ask for fewer test images")
     elif selection.test_samples is not None:
         test = balanced(source.test.nodes, selection.test_samples, rng)
     if selection.samples is not None:
@@ -106,9 +109,7 @@ def balanced(classes: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarra
     [5, 3, 5]
     """
     if not 0 < n <= len(classes):
-        raise InputError(
-            f"asked for {n} images, but there are {len(classes)}: choose a number from 1 to that"
-        )
+        raise InputError(f"asked for {n} images, but there are {len(classes)}: choose a number from 1 to that")
     shuffled = rng.permutation(len(classes))
     order = shuffled[np.argsort(classes[shuffled], kind="stable")]  # by class, random inside
     sizes = np.unique(classes, return_counts=True)[1]

@@ -30,7 +30,13 @@ class PredLA:
     """
 
     def __init__(
-        self, optimizer: Optimizer, lr_alpha: float, tau: tuple[float, float], lr_tau: float, delta: float, anchor: bool
+        self,
+        optimizer: Optimizer,
+        lr_alpha: float,
+        tau: tuple[float, float],
+        lr_tau: float,
+        delta: float,
+        anchor: bool,
     ) -> None:
         self._optimizer = optimizer
         self._lr_alpha = lr_alpha
@@ -69,7 +75,7 @@ class PredLA:
             self._log_tau[level] = log_tau.detach() - self._lr_tau * self._moves * gradient
 
     def stats(self) -> dict[str, float]:
-        numbers = {}
+        numbers: dict[str, float] = {}
         for level in sorted(self._logits):
             alpha, tau = self.alpha(level).tolist(), self.tau(level).tolist()
             numbers |= {f"alpha_linear.{level}": alpha[0], f"alpha_analytic.{level}": alpha[1]}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -46,7 +45,7 @@ def outsiders(ancestors: Tensor, rng: Rng) -> Tensor:
     Sorted by ancestor, everything outside a class's block is one cyclic run, so a uniform draw is one addition.
     """
     order = ancestors.argsort(stable=True)
-    _, block, sizes = ancestors[order].unique_consecutive(return_inverse=True, return_counts=True)
+    _, block, sizes = torch.unique_consecutive(ancestors[order], return_inverse=True, return_counts=True)
     end = sizes.cumsum(0)[block]  # (n,) where the block of each sorted class ends
     room = len(ancestors) - sizes[block]
     offset = (torch.from_numpy(rng.random(len(ancestors))) * room).long()
@@ -72,24 +71,24 @@ class HprSettings:
     prototype_size: int = 256  # d_p
     cluster: float = 0.8
     separation: float = 0.08
-    lambda_: float = 0.1
+    lambda_: float = 10.0  # of averages; of the paper's sums, 0.1
+    lr_prototypes: float = 3e-3  # adapter and prototypes
     margin: float = 0.1
     top_patches: float = 0.1  # share of all patches of a batch
     cache_every: int = 20  # steps between snapshots of the prototypes
-    logit_scale: float = 10.0
+    logit_scale: float = 4.0
     letter: bool = False
 
 
 class Prototypes:
     """Adapter f_A and the banks of every level, with the losses that train them."""
 
-    def __init__(self, map_dim: int, settings: HprSettings, optimizer: Optimizer, lr: float, seed: int) -> None:
+    def __init__(self, map_dim: int, settings: HprSettings, optimizer: Optimizer, seed: int) -> None:
         self.settings = settings
         self._optimizer = optimizer
-        self._lr = lr
         self._rng = Rng(seed, "prototypes")
         self._adapter = _adapter(map_dim, settings, self._rng)
-        optimizer.add(((f"adapter.{name}", p) for name, p in self._adapter.named_parameters()), lr)
+        optimizer.add(((f"adapter.{name}", p) for name, p in self._adapter.named_parameters()), settings.lr_prototypes)
         self._banks: dict[int, GrowingRows] = {}
         self._cached: dict[int, Tensor] = {}  # level -> (classes then, J, k)
         self._steps = 0
@@ -109,7 +108,9 @@ class Prototypes:
                 own = patches.detach()[rows].flatten(0, 1)
                 wanted = self.settings.prototypes
                 picked = self._rng.choice(len(own), wanted, replace=len(own) < wanted)
-                bank.extend(own[torch.from_numpy(picked)][None])
+                start = own[torch.from_numpy(picked)]
+                # Only directions count, and at unit length a step of AdamW can turn them.
+                bank.extend((start if self.settings.letter else F.normalize(start, dim=1))[None])
 
     def loss(self, patches: Tensor, targets: Tensor) -> Tensor:
         """Σ_h CE + 0.8 cluster - 0.08 separation over the rows labelled at h."""
@@ -125,7 +126,7 @@ class Prototypes:
             if s.letter:
                 logits, nearest = scores.sum(2), _nearest_squared(patches[rows], bank.used)
             else:
-                logits, nearest = s.logit_scale * scores.mean(2), 2 - 2 * scores.amax(2)
+                logits, nearest = s.logit_scale * scores.sum(2), 2 - 2 * scores.amax(2)
             cluster, separation = cluster_and_separation(nearest, columns)
             total = total + F.cross_entropy(logits, columns) + s.cluster * cluster - s.separation * separation
         return total
@@ -154,7 +155,10 @@ class Prototypes:
                 paired = other != UNKNOWN
                 descendant, stranger = anchored[paired], anchored[other[paired]]
                 a = unit[coarse][ancestors[descendant]]
-                near, far = bank_similarity(a, unit[fine][descendant]), bank_similarity(a, unit[fine][stranger])
+                near, far = (
+                    bank_similarity(a, unit[fine][descendant]),
+                    bank_similarity(a, unit[fine][stranger]),
+                )
                 terms.append((self.settings.margin - near + far).clamp_min(0))
         return torch.cat(terms) if terms else torch.empty(0)
 
@@ -189,7 +193,7 @@ class Prototypes:
     def _bank(self, level: int) -> GrowingRows:
         if level not in self._banks:
             shape = (self.settings.prototypes, self.settings.prototype_size)
-            self._banks[level] = GrowingRows(f"prototypes.{level}", shape, self._optimizer, self._lr)
+            self._banks[level] = GrowingRows(f"prototypes.{level}", shape, self._optimizer, self.settings.lr_prototypes)
         return self._banks[level]
 
     def state_dict(self) -> dict[str, Any]:
@@ -212,7 +216,11 @@ class Prototypes:
 
 def _adapter(map_dim: int, settings: HprSettings, rng: Rng) -> nn.Sequential:
     """Two 1x1 convolutions; the paper's sigmoid gate only with `letter`, as it squeezes all patches together."""
-    layers: list[nn.Module] = [nn.Conv2d(map_dim, settings.prototype_size, 1), nn.ReLU(), nn.Conv2d(settings.prototype_size, settings.prototype_size, 1)]
+    layers: list[nn.Module] = [
+        nn.Conv2d(map_dim, settings.prototype_size, 1),
+        nn.ReLU(),
+        nn.Conv2d(settings.prototype_size, settings.prototype_size, 1),
+    ]
     if settings.letter:
         layers.append(nn.Sigmoid())
     for layer in layers:

@@ -59,8 +59,7 @@ class Curator:
         self.step = state["step"]
         self.taxonomy = Taxonomy.loads(state["taxonomy"])
         self.pending = deque(
-            (due, [(Label(c, i), Label(p, j)) for c, i, p, j in links])
-            for due, links in state["pending"]
+            (due, [(Label(c, i), Label(p, j)) for c, i, p, j in links]) for due, links in state["pending"]
         )
         if isinstance(self.source, Corrupted):
             self.source.load_state_dict(state["source"])

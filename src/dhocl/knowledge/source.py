@@ -38,6 +38,8 @@ class Oracle:
 
     def query(self, label: Label, known: Collection[Label]) -> list[Link]:
         tree = self._tree
+        if label not in tree:
+            return []
         node = tree.id(label)
         links: list[Link] = []
         for ancestor in tree.lineage(node)[1:]:
@@ -63,7 +65,7 @@ class Corrupted:
     """
 
     def __init__(self, source: KnowledgeSource, vacant: float = 0.0, noise: float = 0.0, seed: int = 0) -> None:
-        if not (0 <= vacant and 0 <= noise and vacant + noise <= 1):
+        if not (vacant >= 0 and noise >= 0 and vacant + noise <= 1):
             raise ValueError(f"vacant {vacant} and noise {noise} must be shares that sum to at most 1")
         self._source = source
         self._vacant = vacant
@@ -87,9 +89,7 @@ class Corrupted:
         return {"replaced": [[*child, *parent, *wrong] for (child, parent), wrong in self.replaced.items()]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.replaced = {
-            (Label(c, i), Label(p, j)): Label(w, k) for c, i, p, j, w, k in state["replaced"]
-        }
+        self.replaced = {(Label(c, i), Label(p, j)): Label(w, k) for c, i, p, j, w, k in state["replaced"]}
 
     def _wrong(self, child: Label, parent: Label, known: Collection[Label]) -> Label:
         if (child, parent) not in self.replaced:
@@ -101,4 +101,3 @@ class Corrupted:
         """A number in [0, 1) that belongs to the link."""
         text = repr((self._seed, *child, *parent)).encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest()) / 2**56
-

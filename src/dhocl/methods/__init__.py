@@ -18,7 +18,17 @@ class Method(NamedTuple):
 
 
 METHODS: dict[str, Method] = {
-    "halo": Method(HALO, HaloSettings, "linear and analytic heads mixed by PredLA, hierarchical prototypes", "Wang et al. 2026"),
+    "halo": Method(
+        HALO,
+        HaloSettings,
+        "linear and analytic heads mixed by PredLA, hierarchical prototypes",
+        "Wang et al. 2026",
+    ),
     "er": Method(ER, Settings, "experience replay from a reservoir, HAF loss", "Rolnick et al. 2019"),
-    "acil": Method(ACIL, AnalyticSettings, "recursive ridge regression on frozen features, no memory", "Zhuang et al. 2022"),
+    "acil": Method(
+        ACIL,
+        AnalyticSettings,
+        "recursive ridge regression on frozen features, no memory",
+        "Zhuang et al. 2022",
+    ),
 }

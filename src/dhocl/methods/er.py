@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dhocl.augment import augment
 from dhocl.learner import Batch, Learner, Part, Settings, Setup
-from dhocl.losses import haf
+from dhocl.losses import haf, rows
 from dhocl.memory import Reservoir
 from dhocl.network import Network
 from dhocl.rng import Rng
@@ -15,7 +15,7 @@ from dhocl.taxonomy import Taxonomy
 
 
 class ER(Learner):
-    """One step a batch on the stream and a replay batch together, both under the HAF loss."""
+    """One step a batch on the stream and a replay batch together, each under the HAF loss."""
 
     def __init__(self, setup: Setup, settings: Settings) -> None:
         self.setup = setup
@@ -26,16 +26,14 @@ class ER(Learner):
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.net.grow(taxonomy)
         replay = self.memory.sample(self.setup.replay_batch)
-        loss = self._loss(batch.x, batch.y, taxonomy)
-        if self.memory.size:
-            loss = loss + self._loss(replay["x"], replay["y"], taxonomy)
+        x = torch.cat([batch.x, replay["x"]]) if replay else batch.x
+        logits, _ = self.net(augment(x, self.rng, self.setup.flip))
+        loss = haf(rows(logits, slice(len(batch.y))), taxonomy.complete(batch.y), taxonomy)
+        if replay:
+            loss = loss + haf(rows(logits, slice(len(batch.y), None)), taxonomy.complete(replay["y"]), taxonomy)
         self.net.step(loss)
         self.memory.insert(x=batch.x, y=batch.y)
         return {"loss": loss.item()}
-
-    def _loss(self, x: Tensor, y: Tensor, taxonomy: Taxonomy) -> Tensor:
-        logits, _ = self.net(augment(x, self.rng, self.setup.flip))
-        return haf(logits, taxonomy.complete(y), taxonomy)
 
     def predict(self, x: Tensor) -> dict[int, Tensor]:
         return self.net.predict(x)

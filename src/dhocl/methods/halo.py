@@ -13,7 +13,7 @@ from dhocl.errors import InputError
 from dhocl.heads.predla import PredLA
 from dhocl.heads.prototypes import HprSettings, Prototypes
 from dhocl.learner import Batch, Learner, Part, Setup
-from dhocl.losses import haf, mixture_nll, multi_ce
+from dhocl.losses import haf, mixture_nll, multi_ce, rows
 from dhocl.memory import Reservoir
 from dhocl.methods.acil import AnalyticSettings, analytic_heads
 from dhocl.network import FrozenFeatures, Network
@@ -50,9 +50,7 @@ class HALO(Learner):
             self.net.optimizer, settings.lr_alpha, tau, settings.lr_tau, settings.delta, settings.anchor
         )
         self.prototypes = (
-            Prototypes(setup.backbone.map_dim, settings, self.net.optimizer, settings.lr_heads, setup.seed)
-            if settings.hpr
-            else None
+            Prototypes(setup.backbone.map_dim, settings, self.net.optimizer, setup.seed) if settings.hpr else None
         )
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
@@ -71,10 +69,9 @@ class HALO(Learner):
         self.net.grow(taxonomy)
         self.predla.grow(taxonomy.levels)
         logits, feature_map = self.net(augment(x, self.rng, self.setup.flip))
-        stream = {level: z[:b] for level, z in logits.items()}
-        terms = {"linear": multi_ce(stream, targets[:b])}
+        again = rows(logits, slice(b, None))
+        terms = {"linear": multi_ce(rows(logits, slice(b)), targets[:b])}
         if replay:
-            again = {level: z[b:] for level, z in logits.items()}
             terms["replay"] = haf(again, targets[b:], taxonomy)
         if replay and self.settings.heads == "both":
             analytic = self.analytic(self.analytic.embed(replay["phi"]))

@@ -90,7 +90,7 @@ def save(table: np.ndarray, path: Path) -> None:
 
 def load(path: Path) -> np.ndarray:
     try:
-        table = np.loadtxt(path, dtype=np.int64, delimiter="\t", skiprows=1, ndmin=2)
+        table: np.ndarray = np.loadtxt(path, dtype=np.int64, delimiter="\t", skiprows=1, ndmin=2)
     except (OSError, ValueError) as error:
         raise InputError(f"{path} is not a stream plan: {error}") from error
     if table.shape[1] != 2 or len(table) == 0:
@@ -109,5 +109,6 @@ def _split_place(tree: Taxonomy, config: PlanConfig) -> int:
 def _level_weights(levels: int, config: PlanConfig) -> np.ndarray:
     weights = np.ones(levels) if config.granularity is None else np.array(config.granularity, dtype=float)
     if len(weights) != levels or (weights < 0).any() or not 0 < weights.sum() < np.inf:
-        raise InputError(f"--granularity needs {levels} weights, none negative, not all zero")
-    return weights / weights.sum()
+        raise InputError(f"granularity needs {levels} weights, none negative, not all zero")
+    shares: np.ndarray = weights / weights.sum()
+    return shares

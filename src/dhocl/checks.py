@@ -1,0 +1,261 @@
+"""What every method must do, as checks that anyone can run on a method of their own.
+
+>>> from dhocl.checks import check_learner
+>>> from dhocl.methods.acil import ACIL, AnalyticSettings
+>>> check_learner(lambda setup: ACIL(setup, AnalyticSettings()))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dhocl import backbones
+from dhocl.knowledge import Curator, Oracle
+from dhocl.learner import Batch, Learner, Setup
+from dhocl.taxonomy import Label, Taxonomy
+
+Factory = Callable[[Setup], Learner]
+
+SIZE = 32
+
+
+def check_learner(make: Factory) -> None:
+    """Run every check; the first that fails raises AssertionError."""
+    for check in CHECKS:
+        check(make)
+
+
+# -- a small world: two kinds of bird, two kinds of fish, told apart by colour ---------------------------------
+
+
+def true_tree() -> Taxonomy:
+    tree = Taxonomy()
+    for parent, children in {"bird": ("robin", "crow"), "fish": ("cod", "carp")}.items():
+        above = tree.add(Label(parent, 0))
+        for child in children:
+            tree.link(tree.add(Label(child, 1)), above)
+    return tree
+
+
+LEAVES = ("robin", "crow", "cod", "carp")
+COLOURS = torch.tensor([[220, 30, 30], [220, 30, 220], [30, 220, 30], [30, 220, 220]])
+
+
+def pictures(leaves: Sequence[int], rng: np.random.Generator) -> Tensor:
+    """(n, 3, SIZE, SIZE) uint8, each in the colour of its leaf, with noise."""
+    noise = torch.from_numpy(rng.integers(-30, 31, (len(leaves), 3, SIZE, SIZE)))
+    return (COLOURS[list(leaves)][:, :, None, None] + noise).clamp(0, 255).to(torch.uint8)
+
+
+def stream(steps: int, seed: int = 0, b: int = 8, levels: Sequence[int] = (0, 1)) -> list[tuple[Tensor, list[Label]]]:
+    """Batches in which the birds come before the fish."""
+    rng = np.random.default_rng(seed)
+    tree, batches = true_tree(), []
+    for step in range(steps):
+        home = 0 if step < steps // 2 else 2
+        leaves = (home + rng.integers(0, 2, b)).tolist()
+        labels = []
+        for leaf, level in zip(leaves, rng.choice(levels, b), strict=True):
+            node = tree.id(Label(LEAVES[leaf], 1))
+            labels.append(tree.labels[node if level == 1 else tree.parent(node)])
+        batches.append((pictures(leaves, rng), labels))
+    return batches
+
+
+def setup(buffer: int = 20, replay_batch: int = 4, seed: int = 0) -> Setup:
+    return Setup(backbones.load("tiny"), buffer, replay_batch, flip=True, seed=seed)
+
+
+def feed(learner: Learner, batches: Sequence[tuple[Tensor, list[Label]]], curator: Curator | None = None) -> Curator:
+    curator = curator or Curator(Oracle(true_tree()))
+    for x, labels in batches:
+        learner.learn(Batch(x, curator.observe(labels)), curator.taxonomy)
+    return curator
+
+
+def test_images() -> tuple[Tensor, Tensor]:
+    """Images and their leaves."""
+    leaves = torch.arange(4).repeat_interleave(10)
+    return pictures(leaves.tolist(), np.random.default_rng(99)), leaves
+
+
+def assert_valid(probabilities: dict[int, Tensor], taxonomy: Taxonomy, n: int) -> None:
+    assert list(probabilities) == taxonomy.levels, "one prediction per known level, coarsest first"
+    for level, p in probabilities.items():
+        assert p.shape == (n, taxonomy.widths[level]), (
+            f"level {level}: {tuple(p.shape)} for {taxonomy.widths[level]} classes"
+        )
+        assert torch.isfinite(p).all(), f"level {level}: predictions must be finite"
+        assert (p >= 0).all(), f"level {level}: probabilities are not negative"
+        assert torch.allclose(p.sum(1), torch.ones(n), atol=1e-4), f"level {level}: probabilities sum to 1"
+
+
+def assert_same(a: dict[int, Tensor], b: dict[int, Tensor], why: str) -> None:
+    assert list(a) == list(b), why
+    assert all(torch.equal(a[level], b[level]) for level in a), why
+
+
+# -- the checks ------------------------------------------------------------------------------------------------
+
+
+def predicts_after_its_first_batch_and_as_wide_as_the_taxonomy(make: Factory) -> None:
+    learner, curator = make(setup()), Curator(Oracle(true_tree()))
+    x, _ = test_images()
+    for batch in stream(6):
+        feed(learner, [batch], curator)
+        assert_valid(learner.predict(x), curator.taxonomy, len(x))
+
+
+def copes_with_a_level_between_known_ones(make: Factory) -> None:
+    learner, tree = make(setup()), Taxonomy()
+    rng = np.random.default_rng(0)
+    for name, level in [("animal", 0), ("robin", 4), ("bird", 2), ("thrush", 3), ("crow", 4)]:
+        node = tree.add(Label(name, level))
+        learner.learn(Batch(pictures([0, 1, 2], rng), torch.full((3,), node)), tree)
+        assert_valid(learner.predict(pictures([0, 1], rng)), tree, 2)
+    for child, parent in [("robin", "thrush"), ("thrush", "bird"), ("bird", "animal")]:
+        levels = {label.name: label for label in tree}
+        tree.link(tree.id(levels[child]), tree.id(levels[parent]))
+        learner.learn(Batch(pictures([0], rng), torch.tensor([tree.id(levels["robin"])])), tree)
+    assert_valid(learner.predict(pictures([0, 1], rng)), tree, 2)
+
+
+def copes_without_any_link(make: Factory) -> None:
+    learner = make(setup())
+    curator = feed(learner, stream(6), Curator(Oracle(true_tree()), math.inf))
+    x, _ = test_images()
+    assert_valid(learner.predict(x), curator.taxonomy, len(x))
+
+
+def copes_with_classes_that_have_no_image_yet(make: Factory) -> None:
+    learner, curator = make(setup()), Curator(Oracle(true_tree()))
+    feed(learner, stream(2), curator)
+    curator.taxonomy.add(Label("whale", 1))
+    feed(learner, stream(1), curator)
+    x, _ = test_images()
+    assert_valid(learner.predict(x), curator.taxonomy, len(x))
+
+
+def copes_with_links_that_move(make: Factory) -> None:
+    learner, curator = make(setup()), Curator(Oracle(true_tree()))
+    feed(learner, stream(4), curator)
+    tree = curator.taxonomy
+    robin = tree.id(Label("robin", 1))
+    tree.unlink(robin)
+    feed(learner, stream(1), curator)
+    tree.link(robin, tree.id(Label("bird", 0)))
+    feed(learner, stream(1), curator)
+    x, _ = test_images()
+    assert_valid(learner.predict(x), tree, len(x))
+
+
+def copes_with_batches_of_one_level(make: Factory) -> None:
+    for level in (0, 1):
+        learner = make(setup())
+        curator = feed(learner, stream(4, levels=(level,)))
+        x, _ = test_images()
+        assert_valid(learner.predict(x), curator.taxonomy, len(x))
+
+
+def copes_with_a_batch_of_one(make: Factory) -> None:
+    learner = make(setup())
+    curator = feed(learner, stream(6, b=1))
+    x, _ = test_images()
+    assert_valid(learner.predict(x[:1]), curator.taxonomy, 1)
+
+
+def copes_with_a_buffer_smaller_than_the_replay_batch(make: Factory) -> None:
+    for buffer in (0, 1, 3):
+        learner = make(setup(buffer=buffer, replay_batch=4))
+        curator = feed(learner, stream(4))
+        x, _ = test_images()
+        assert_valid(learner.predict(x), curator.taxonomy, len(x))
+
+
+def predict_is_pure(make: Factory) -> None:
+    x, _ = test_images()
+    watched, left_alone = make(setup()), make(setup())
+    batches = stream(6)
+    curators = Curator(Oracle(true_tree())), Curator(Oracle(true_tree()))
+    for batch in batches:
+        feed(watched, [batch], curators[0])
+        assert_same(watched.predict(x), watched.predict(x.clone()), "the same images give the same answer")
+        feed(left_alone, [batch], curators[1])
+    assert_same(watched.predict(x), left_alone.predict(x), "asking must not change the learner")
+
+
+def predict_does_not_depend_on_the_other_images(make: Factory) -> None:
+    learner = make(setup())
+    feed(learner, stream(6))
+    x, _ = test_images()
+    whole, part = learner.predict(x), learner.predict(x[:7].clone())
+    for level in whole:
+        assert torch.allclose(whole[level][:7], part[level], atol=1e-5), "an image's prediction is its own"
+
+
+def same_seed_same_learner(make: Factory) -> None:
+    x, _ = test_images()
+    learners = [make(setup(seed=3)) for _ in range(2)]
+    for learner in learners:
+        torch.rand(7)  # a method that leans on the global generator is found out
+        feed(learner, stream(8))
+    assert_same(learners[0].predict(x), learners[1].predict(x), "two learners of one seed must agree")
+
+
+def resumed_equals_uninterrupted(make: Factory) -> None:
+    x, _ = test_images()
+    batches = stream(10)
+    whole, first, second = make(setup()), make(setup()), make(setup())
+    feed(whole, batches)
+    curator = feed(first, batches[:5])
+    again = Curator(Oracle(true_tree()))
+    again.load_state_dict(curator.state_dict())
+    second.load_state_dict(first.state_dict())
+    feed(second, batches[5:], again)
+    assert_same(whole.predict(x), second.predict(x), "what a checkpoint holds must be everything")
+
+
+def leaves_batch_and_taxonomy_alone(make: Factory) -> None:
+    learner, curator = make(setup()), Curator(Oracle(true_tree()))
+    for x, labels in stream(5):
+        batch = Batch(x, curator.observe(labels))
+        kept, before = Batch(batch.x.clone(), batch.y.clone()), curator.taxonomy.dumps()
+        learner.learn(batch, curator.taxonomy)
+        assert torch.equal(batch.x, kept.x), "images must not be written to"
+        assert torch.equal(batch.y, kept.y), "labels must not be written to"
+        assert curator.taxonomy.dumps() == before, "the taxonomy must not be changed"
+
+
+def new_classes_do_train(make: Factory) -> None:
+    learner = make(setup(buffer=40, replay_batch=8))
+    curator = feed(learner, stream(10))  # birds, then fish
+    rng = np.random.default_rng(5)
+    tree = curator.taxonomy
+    carp = tree.id(Label("carp", 1))
+    before = learner.predict(pictures([3] * 8, rng))[1][:, tree.column(carp)].mean()
+    feed(learner, [(pictures([3] * 8, rng), [Label("carp", 1)] * 8)] * 10, curator)
+    after = learner.predict(pictures([3] * 8, rng))[1][:, tree.column(carp)].mean()
+    assert after > before, "a class that arrived late must gain by its own images"
+
+
+CHECKS: list[Callable[[Factory], None]] = [
+    predicts_after_its_first_batch_and_as_wide_as_the_taxonomy,
+    copes_with_a_level_between_known_ones,
+    copes_without_any_link,
+    copes_with_classes_that_have_no_image_yet,
+    copes_with_links_that_move,
+    copes_with_batches_of_one_level,
+    copes_with_a_batch_of_one,
+    copes_with_a_buffer_smaller_than_the_replay_batch,
+    predict_is_pure,
+    predict_does_not_depend_on_the_other_images,
+    same_seed_same_learner,
+    resumed_equals_uninterrupted,
+    leaves_batch_and_taxonomy_alone,
+    new_classes_do_train,
+]

@@ -1,0 +1,45 @@
+"""Data sets by name. To add one: write a reader that gives a `Source`, and name it here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from dhocl.data import cifar100, cub200, folder, glyphs
+from dhocl.data.dataset import Dataset, Selection, Source, Split, select
+from dhocl.errors import InputError
+
+__all__ = ["DATASETS", "Dataset", "DatasetInfo", "Selection", "Split", "load"]
+
+
+class DatasetInfo(NamedTuple):
+    read: Callable[[Selection], Source]
+    summary: str
+    levels: tuple[str, ...]  # rank names, coarsest first; empty if only the data tell
+
+
+DATASETS: dict[str, DatasetInfo] = {
+    "glyphs": DatasetInfo(
+        glyphs.read, "pictures of Unicode characters, made on the spot; nothing to download", glyphs.LEVELS
+    ),
+    "cifar100": DatasetInfo(
+        cifar100.read, "CIFAR-100, 100 classes of small photographs; needs --data", cifar100.LEVELS
+    ),
+    "cub200": DatasetInfo(cub200.read, "CUB-200-2011, 200 species of birds; needs --data", cub200.LEVELS),
+    "cub200_genus": DatasetInfo(
+        partial(cub200.read, genus=True),
+        "CUB-200-2011 with the genus as a rank; needs --data",
+        cub200.LEVELS_GENUS,
+    ),
+    "folder": DatasetInfo(folder.read, "your own images: --data holds labels.csv, tree.tsv and the images", ()),
+}
+
+
+def load(name: str, selection: Selection) -> Dataset:
+    """The part of a data set that a run uses, decoded."""
+    if name not in DATASETS:
+        raise InputError(f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}")
+    if selection.image_size is not None and selection.image_size < 1:
+        raise InputError(f"images can not be {selection.image_size} pixels wide: give a positive number")
+    return select(DATASETS[name].read(selection), selection)

@@ -1,0 +1,100 @@
+"""CUB-200-2011: 200 species of birds, 11,788 photographs, under the ranks of zoology."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import BytesIO
+
+import numpy as np
+
+from dhocl.data import cache
+from dhocl.data.archive import Archive, locate
+from dhocl.data.dataset import Selection, Source, Table
+from dhocl.data.images import square, watched
+from dhocl.data.lineage import carried, grow, readable
+from dhocl.errors import InputError
+
+LEVELS = ("order", "family", "species")
+LEVELS_GENUS = ("order", "family", "genus", "species")
+SIZE = 224
+ORIGIN = "https://data.caltech.edu/records/65de6-vp158"
+LISTS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
+
+
+def read(selection: Selection, genus: bool = False) -> Source:
+    archive = locate(selection.data, "CUB_200_2011", ORIGIN)
+    rows = carried("cub200", ("class", "order", "family", "genus"))
+    names, classes, training = cache.arrays(
+        cache.key("cub200-index", archive.stamp(LISTS)),
+        ("names", "classes", "training"),
+        lambda: _index(archive, [row["class"] for row in rows]),
+    )
+    size = selection.image_size or SIZE
+    files = [f"images/{name}" for name in names]
+    (images,) = cache.arrays(
+        cache.key(f"cub200-{size}px", archive.stamp(files), size),
+        ("images",),
+        lambda: [_decode(archive, files, size)],
+    )
+    ranks = LEVELS_GENUS[:-1] if genus else LEVELS[:-1]
+    tree, leaves = grow([*(row[rank] for rank in ranks), _species(row["class"])] for row in rows)
+    train, test = np.flatnonzero(training), np.flatnonzero(~training)
+    return Source(
+        "cub200_genus" if genus else "cub200",
+        (*ranks, "species"),
+        tree,
+        Table(leaves[classes[train]], lambda wanted: images[train[wanted]]),
+        Table(leaves[classes[test]], lambda wanted: images[test[wanted]]),
+        flip=True,
+    )
+
+
+def _species(published: str) -> str:
+    """The English name: the Latin one would give its genus away.
+
+    >>> _species("001.Black_footed_Albatross")
+    'Black footed Albatross'
+    """
+    return readable(published.partition(".")[2])
+
+
+def _index(archive: Archive, expected: Sequence[str]) -> list[np.ndarray]:
+    """Name, class (from 0) and part of each image, in the order of the published list."""
+    lists = {file: _pairs(content, file, archive) for file, content in archive.read(LISTS)}
+    if list(lists["classes.txt"].values()) != list(expected):
+        raise _malformed(archive, "classes.txt", f"expected the {len(expected)} species of CUB-200-2011")
+    images = lists["images.txt"]
+    for file in ("image_class_labels.txt", "train_test_split.txt"):
+        if lists[file].keys() != images.keys():
+            raise _malformed(archive, file, "expected one line for each image of images.txt")
+    species = {str(number): number - 1 for number in range(1, len(expected) + 1)}
+    try:
+        classes = [species[lists["image_class_labels.txt"][image]] for image in images]
+    except KeyError as unknown:
+        raise _malformed(archive, "image_class_labels.txt", f"there is no class {unknown}") from None
+    training = [lists["train_test_split.txt"][image] == "1" for image in images]
+    return [np.array(list(images.values())), np.array(classes), np.array(training)]
+
+
+def _pairs(content: bytes, file: str, archive: Archive) -> dict[str, str]:
+    """Number -> value of a published list."""
+    pairs = {}
+    for line, text in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
+        number, _, value = text.strip().partition(" ")
+        if not value:
+            raise _malformed(archive, file, f"line {line}: expected a number, a space and a value")
+        pairs[number] = value
+    return pairs
+
+
+def _malformed(archive: Archive, file: str, expected: str) -> InputError:
+    return InputError(f"{file} in {archive.path} is not the published list ({expected}): download it again")
+
+
+def _decode(archive: Archive, files: Sequence[str], size: int) -> np.ndarray:
+    """(images, size, size, 3), in the order of the files, which is not the one they lie in."""
+    place = {file: row for row, file in enumerate(files)}
+    images = np.empty((len(files), size, size, 3), dtype=np.uint8)
+    for file, content in watched(archive.read(files), len(files), "decoding CUB-200-2011"):
+        images[place[file]] = square(BytesIO(content), size, f"{file} in {archive.path}")
+    return images

@@ -1,0 +1,121 @@
+"""A user's own images: a folder with `labels.csv`, `tree.tsv` and the images they speak of.
+
+A label may stop at an inner node of the tree. Where it does, or where the rows carry a time, the training
+rows are taken as the stream they are: in their order, each labelled at its own level.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+import numpy as np
+
+from dhocl.data import cache, tabular
+from dhocl.data.dataset import Selection, Source, Table
+from dhocl.data.images import square, watched
+from dhocl.data.tabular import Row
+from dhocl.data.treefile import read_tree
+from dhocl.errors import InputError
+from dhocl.taxonomy import Label, Taxonomy
+
+SIZE = 224
+
+
+class Entry(NamedTuple):
+    """One image of labels.csv."""
+
+    place: str  # "FILE line N", for complaints
+    file: Path
+    stamp: tuple[str, int, int]  # path, size, time: changes when the image does
+    node: int
+    test: bool
+    time: str
+
+
+def read(selection: Selection) -> Source:
+    if selection.data is None or not selection.data.is_dir():
+        raise InputError(f"--data must name a folder with labels.csv, tree.tsv and the images; got {selection.data}")
+    tree, levels = read_tree(selection.data / "tree.tsv")
+    file = selection.data / "labels.csv"
+    sheet = tabular.read(file, ",", ("path", "label", "level"))
+    entries = [_entry(row, file, tree, levels) for row in sheet.rows]
+    train, test = [e for e in entries if not e.test], [e for e in entries if e.test]
+    if not test:
+        raise InputError(f"{file} has no test rows: mark some rows split=test")
+    if not train:
+        raise InputError(f"{file} has no training rows: mark some rows split=train")
+    timed = "time" in sheet.columns
+    if timed:
+        moments = _moments(train)
+        train = [train[row] for row in np.argsort(moments, kind="stable")]
+    coarse = any(tree.labels[entry.node].level < len(levels) - 1 for entry in train)
+    size = selection.image_size or SIZE
+    return Source("folder", levels, tree, _table(train, size), _table(test, size), flip=True, given=timed or coarse)
+
+
+def _entry(row: Row, file: Path, tree: Taxonomy, levels: tuple[str, ...]) -> Entry:
+    place, cells = f"{file} line {row.line}", row.cells
+    if cells["level"] not in levels:
+        raise InputError(f"{place}: unknown level {cells['level']!r}; the tree has {', '.join(levels)}")
+    label = Label(cells["label"], levels.index(cells["level"]))
+    if label not in tree:
+        raise InputError(f"{place}: {label.name!r} is not in tree.tsv at level {cells['level']!r}; add it there")
+    split = cells.get("split") or "train"
+    if split not in ("train", "test"):
+        raise InputError(f"{place}: unknown split {split!r}; write train or test")
+    path = PurePath(cells["path"])
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise InputError(f"{place}: the path {cells['path']!r} is not inside {file.parent}; give it relative to that")
+    image = file.parent / path
+    if not image.is_file():
+        raise InputError(f"{place}: the image {cells['path']} is missing; correct the path or delete the line")
+    status = image.stat()
+    if status.st_size == 0:
+        raise InputError(f"{place}: the image {cells['path']} is empty (0 bytes); replace it or delete the line")
+    stamp = (str(image.absolute()), status.st_size, status.st_mtime_ns)
+    return Entry(place, image, stamp, tree.id(label), split == "test", cells.get("time", ""))
+
+
+def _moments(entries: list[Entry]) -> list[float]:
+    """The times as numbers. All must be of one kind, for dates and numbers have no common order."""
+    parsed = [_moment(entry) for entry in entries]
+    for entry, (kind, _) in zip(entries, parsed, strict=True):
+        if kind != parsed[0][0]:
+            raise InputError(f"{entry.place}: the time {entry.time!r} is a {kind}, those before are not; use one kind")
+    return [moment for _, moment in parsed]
+
+
+def _moment(entry: Entry) -> tuple[str, float]:
+    try:
+        number = float(entry.time)
+        if math.isfinite(number):
+            return "number", number
+    except ValueError:
+        pass
+    try:
+        date = datetime.fromisoformat(entry.time)
+    except ValueError:
+        raise InputError(
+            f"{entry.place}: the time {entry.time!r} is neither a number nor an ISO date like 2024-05-31"
+        ) from None
+    return "date", (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+
+
+def _table(entries: list[Entry], size: int) -> Table:
+    def fetch(rows: np.ndarray) -> np.ndarray:
+        wanted = [entries[row] for row in rows]
+        key = cache.key(f"folder-{size}px", size, [entry.stamp for entry in wanted])
+        (images,) = cache.arrays(key, ("images",), lambda: [_decode(wanted, size)])
+        return np.array(images)  # the cache's own are mapped and can not be written
+
+    return Table(np.array([entry.node for entry in entries]), fetch)
+
+
+def _decode(entries: list[Entry], size: int) -> np.ndarray:
+    images = np.empty((len(entries), size, size, 3), dtype=np.uint8)
+    for row, entry in enumerate(watched(entries, len(entries), "decoding images")):
+        images[row] = square(entry.file, size, f"{entry.place}: the image {entry.file}")
+    return images

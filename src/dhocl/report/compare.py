@@ -1,0 +1,146 @@
+"""What the page of several runs says."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from statistics import mean, stdev
+from typing import Any, NamedTuple
+
+from dhocl.config import RunConfig
+from dhocl.record import Record
+from dhocl.report.figures import Key, Shown, colour
+from dhocl.report.reading import DECODINGS, MISSING, NUMBERS, Number, Run, read, written
+from dhocl.report.svg import COLOURS, Line, Panel, plot
+
+CURVES = {
+    "accuracy": ("Accuracy averaged over the levels", "accuracy, %"),
+    "fine_accuracy": ("Accuracy at the finest level", "accuracy, %"),
+    "ms": ("Mistake severity, lower is better", "height of common ancestor"),
+}
+
+
+class Cell(NamedTuple):
+    value: float | None  # as exact as the text, so that what looks alike is equally good
+    text: str
+    best: bool = False
+
+
+class Row(NamedTuple):
+    label: str
+    cells: list[Cell]  # by number
+    fair: bool = True  # the run is finished, so it can be best
+
+
+class Table(NamedTuple):
+    decoding: str
+    runs: list[Row]
+    seeds: list[Row]  # mean ± std of the runs that differ in seed alone
+
+
+def compare(records: list[Record]) -> dict[str, Any]:
+    """The variables of compare.html."""
+    runs = [read(record) for record in records]
+    groups = by_settings(runs)
+    names = [run.config for run in runs]
+    return {
+        "datasets": list(dict.fromkeys(run.config.dataset for run in runs)),
+        "numbers": NUMBERS,
+        "tables": [_table(decoding, prefix, runs, groups) for decoding, prefix in DECODINGS.items()],
+        "unfinished": [label for run, label in zip(runs, labels(runs), strict=True) if not run.finished],
+        "keys": [_key(place, describe(group[0].config, names, "seed")) for place, group in enumerate(groups)],
+        "figures": [_overlay(value, groups) for value in CURVES],
+    }
+
+
+def by_settings(runs: list[Run]) -> list[list[Run]]:
+    """Runs that differ in seed alone are together."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        same = json.dumps(dataclasses.replace(run.config, seed=0).to_json(), sort_keys=True)
+        groups.setdefault(same, []).append(run)
+    return list(groups.values())
+
+
+def describe(config: RunConfig, others: list[RunConfig], *leave_out: str) -> str:
+    """The method, and what of its config is not the same in all the others.
+
+    >>> runs = [RunConfig(buffer=size, settings={"hpr": False}) for size in (100, 200)]
+    >>> describe(runs[0], runs)
+    'halo, buffer 100'
+    """
+    mine, all_fields = _fields(config), [_fields(other) for other in others]
+    differs = [name for name in mine if name not in leave_out and any(f.get(name) != mine[name] for f in all_fields)]
+    return ", ".join([config.method, *(f"{name.replace('_', ' ')} {mine[name]}" for name in differs)])
+
+
+def _fields(config: RunConfig) -> dict[str, Any]:
+    """Without the method, with which every label starts."""
+    names = [field.name for field in dataclasses.fields(config) if field.name not in ("method", "settings")]
+    return {name: getattr(config, name) for name in names} | config.settings
+
+
+def labels(runs: list[Run]) -> list[str]:
+    """A name for each run; where that leaves two alike, their folders tell them apart."""
+    configs = [run.config for run in runs]
+    plain = [describe(config, configs) for config in configs]
+    often = Counter(plain)
+    return [f"{p} ({run.name})" if often[p] > 1 else p for p, run in zip(plain, runs, strict=True)]
+
+
+def _table(decoding: str, prefix: str, runs: list[Run], groups: list[list[Run]]) -> Table:
+    rows = [
+        Row(label, [_cell(run.summary.get(prefix + n.name), n) for n in NUMBERS], run.finished)
+        for run, label in zip(runs, labels(runs), strict=True)
+    ]
+    means = []
+    for group in groups:
+        done = [run for run in group if run.finished]
+        if len({run.config.seed for run in done}) > 1:
+            label = describe(group[0].config, [run.config for run in runs], "seed")
+            means.append(Row(f"{label}, {len(done)} seeds", [_mean(done, prefix, n) for n in NUMBERS]))
+    return Table(decoding, _marked(rows), _marked(means))
+
+
+def _cell(value: float | None, number: Number, spread: str = "") -> Cell:
+    text = written(value, number.digits)
+    if value is None or text == MISSING:
+        return Cell(None, text)
+    return Cell(round(value, number.digits), text + spread)
+
+
+def _mean(runs: list[Run], prefix: str, number: Number) -> Cell:
+    """Mean ± standard deviation of a sample."""
+    values = [run.summary[prefix + number.name] for run in runs]
+    if None in values:
+        return _cell(None, number)
+    return _cell(mean(values), number, f" ± {written(stdev(values), number.digits)}")
+
+
+def _marked(rows: list[Row]) -> list[Row]:
+    """With the best of each column marked, where there is something to compare."""
+    for place, number in enumerate(NUMBERS):
+        values = [row.cells[place].value for row in rows if row.fair]
+        known = [number.sign * value for value in values if value is not None]
+        top = number.sign * max(known) if len(known) > 1 else None
+        for row in rows:
+            cell = row.cells[place]
+            row.cells[place] = cell._replace(best=row.fair and top is not None and cell.value == top)
+    return rows
+
+
+def _key(place: int, name: str) -> Key:
+    return Key(name, colour(place), dashed=place >= len(COLOURS))
+
+
+def _overlay(value: str, groups: list[list[Run]]) -> Shown:
+    """One line a run; seeds of the same settings look alike."""
+    lines = []
+    for place, group in enumerate(groups):
+        key = _key(place, "")
+        for run in group:
+            x, y = [s["samples"] for s in run.curve], [s.get(value) for s in run.curve]
+            lines.append(Line(x, y, key.colour, key.dashed))
+    title, axis = CURVES[value]
+    return Shown(title, plot(value, [Panel(lines, axis, 2.6)]), [])

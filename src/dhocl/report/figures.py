@@ -1,0 +1,169 @@
+"""Which lines make which figure of a run: curves in, a figure with its legend out."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from markupsafe import Markup
+from torch import Tensor
+
+from dhocl.report.reading import Run
+from dhocl.report.svg import COLOURS, Line, Panel, heatmaps, plot
+from dhocl.report.tree import walk
+from dhocl.taxonomy import Taxonomy
+
+
+class Key(NamedTuple):
+    """An entry of a legend."""
+
+    name: str
+    colour: str = "currentColor"
+    dashed: bool = False
+
+
+class Shown(NamedTuple):
+    title: str
+    svg: Markup
+    keys: list[Key]
+    caption: str = ""
+
+
+DECODING_KEYS = [Key("level by level"), Key("consistent paths", dashed=True)]
+
+
+def colour(place: int) -> str:
+    return COLOURS[place % len(COLOURS)]
+
+
+def accuracy(run: Run) -> Shown:
+    """Each level's, and below it how many classes there were to choose from."""
+    levels = run.taxonomy.levels
+    lines = [line for level in levels for line in _both(run, colour(level), "level_accuracy", str(level))]
+    widths = [_line(run, colour(level), "classes", str(level)) for level in levels]
+    return Shown(
+        "Accuracy of each level",
+        plot("accuracy", [Panel(lines, "accuracy, %", 2.5), Panel(widths, "classes known", 1.1)]),
+        _level_keys(run) + DECODING_KEYS,
+        "Judged on the test images of the classes known by then, so more classes make it harder.",
+    )
+
+
+def severity(run: Run) -> Shown:
+    shades = {"ms": Key("all images", colour(3)), "ms_mistakes": Key("mistakes only", colour(4))}
+    lines = [line for name, key in shades.items() for line in _both(run, key.colour, name)]
+    return Shown(
+        "Mistake severity",
+        plot("severity", [Panel(lines, "height of common ancestor", 3.6)]),
+        [*shades.values(), *DECODING_KEYS],
+        "How far up the tree the predicted and the true class meet: 1 is a sibling. Lower is better.",
+    )
+
+
+def predla(run: Run) -> list[Shown]:
+    """Weights and temperatures of the two heads; nothing where the method does not mix heads."""
+    if not any(stat.startswith("alpha_linear.") for scores in run.curve for stat in scores["learner"]):
+        return []
+
+    def heads(stat: str) -> list[Line]:
+        return [
+            _line(run, colour(level), "learner", f"{stat}_{head}.{level}", dashed=head == "linear")
+            for level in run.taxonomy.levels
+            for head in ("analytic", "linear")
+        ]
+
+    keys = [*_level_keys(run), Key("analytic head"), Key("linear head", dashed=True)]
+    return [
+        Shown(
+            "PredLA: weights of the two heads",
+            plot("weights", [Panel(heads("alpha"), "weight α")]),
+            keys,
+            "How much each head counts at each level; the two sum to 1.",
+        ),
+        Shown(
+            "PredLA: temperatures of the two heads",
+            plot("temperatures", [Panel(heads("tau"), "temperature τ", log=True)]),
+            keys,
+            "A low temperature makes a head surer of itself.",
+        ),
+    ]
+
+
+def structure(run: Run) -> Shown | None:
+    """How well prototype distances mirror the tree, over time."""
+    told = {name for scores in run.curve for name, value in scores["structure"].items() if value is not None}
+    names = sorted(told, key=_level)
+    if not names:
+        return None
+    lines = [_line(run, colour(_level(name)), "structure", name) for name in names]
+    return Shown(
+        "Do the prototypes mirror the tree?",
+        plot("structure", [Panel(lines, "correlation", 2.4)]),
+        [Key(run.ranks[_level(name)], colour(_level(name))) for name in names],
+        "Correlation of the distances between prototypes with the distances in the known tree, over all "
+        "pairs of classes of a level; there is none where all tree distances are equal.",
+    )
+
+
+def matrices(run: Run, found: dict[str, Tensor]) -> Shown | None:
+    """The finest level's prototype distances beside the tree's, in the order of the tree: blocks show."""
+    if not found:
+        return None
+    name = max(found, key=_level)
+    level, tree = _level(name), run.taxonomy
+    order = torch.tensor([tree.column(node) for node in walk(tree) if tree.labels[node].level == level])
+    pair = {"between prototypes": found[name], "in the known tree": tree.distances(level)}
+    scaled = {title: _scaled(matrix[order][:, order]) for title, matrix in pair.items()}
+    cuts, groups = _blocks(tree, level, order)
+    value = run.curve[-1]["structure"].get(name)
+    said = "They can not be correlated." if value is None else f"Their correlation is {value:.2f}."
+    names = f" Lines divide the {len(groups)} blocks: {', '.join(groups)}." if 1 < len(groups) <= 20 else ""
+    return Shown(
+        f"Distances between classes, level “{run.ranks[level]}”",
+        heatmaps("matrices", scaled, cuts),
+        [],
+        f"{said} Rows and columns are in the order of the tree; each matrix is scaled to its range.{names}",
+    )
+
+
+def _blocks(tree: Taxonomy, level: int, order: Tensor) -> tuple[list[int], list[str]]:
+    """Rows before which the ancestor at the coarsest level changes, and the names of the blocks."""
+    coarsest = tree.levels[0]
+    above = tree.ancestors(level, coarsest)[order].tolist()
+    starts = [row for row in range(len(above)) if row == 0 or above[row] != above[row - 1]]
+    tops = tree.nodes(coarsest).tolist()
+    names = [tree.labels[tops[above[row]]].name if above[row] >= 0 else "outside the tree" for row in starts]
+    return starts[1:], names
+
+
+def _scaled(matrix: Tensor) -> Tensor:
+    """Distances of different classes to [0, 1]; a class is nearest to itself."""
+    matrix = matrix.double()
+    others = matrix[~torch.eye(len(matrix), dtype=torch.bool)]
+    if not len(others) or others.max() == others.min():
+        return (matrix > 0).double()
+    return ((matrix - others.min()) / (others.max() - others.min())).clamp(0, 1)
+
+
+def _level(name: str) -> int:
+    return int(name.split(".")[1])
+
+
+def _level_keys(run: Run) -> list[Key]:
+    return [Key(run.ranks[level], colour(level)) for level in run.taxonomy.levels]
+
+
+def _line(run: Run, shade: str, *keys: str, dashed: bool = False) -> Line:
+    """What is under these nested keys of each evaluation; an evaluation may lack it."""
+    found = []
+    for scores in run.curve:
+        value: Any = scores
+        for key in keys:
+            value = value.get(key) if value is not None else None
+        found.append(value)
+    return Line([scores["samples"] for scores in run.curve], found, shade, dashed)
+
+
+def _both(run: Run, shade: str, *keys: str) -> list[Line]:
+    """Solid for plain prediction, dashed for consistent paths."""
+    return [_line(run, shade, *keys), _line(run, shade, "path", *keys, dashed=True)]

@@ -1,0 +1,79 @@
+"""What a run folder says, read once for either page."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from dhocl.config import RunConfig
+from dhocl.evaluate import Scores, summarise
+from dhocl.record import Record
+from dhocl.taxonomy import Taxonomy
+
+DECODINGS = {"level by level": "", "consistent paths": "path."}  # what it is called, its prefix in a summary
+
+MISSING = "–"
+
+
+class Number(NamedTuple):
+    """One of the paper's five."""
+
+    name: str
+    meaning: str
+    digits: int = 1
+    sign: int = 1  # -1: lower is better
+
+
+NUMBERS = [
+    Number("AAUC", "Accuracy averaged over the levels, then over all evaluations, in percent."),
+    Number("FAUC", "Accuracy at the finest level, averaged over all evaluations, in percent."),
+    Number(
+        "MS",
+        "Mistake severity: mean height of the lowest common ancestor of the predicted and the true leaf, "
+        "averaged over all evaluations. Lower is better, 0 is always right.",
+        digits=2,
+        sign=-1,
+    ),
+    Number("FFAcc", "Accuracy at the finest level at the last evaluation, in percent."),
+    Number("FAAcc", "Accuracy averaged over the levels at the last evaluation, in percent."),
+]
+
+
+class Run(NamedTuple):
+    name: str  # of the folder
+    config: RunConfig
+    ranks: list[str]  # name of each level, coarsest first
+    curve: list[Scores]
+    taxonomy: Taxonomy
+    summary: dict[str, Any]  # so far, where the run is not finished; empty before the first evaluation
+    finished: bool
+
+    @property
+    def samples(self) -> int:
+        """Seen by the last evaluation."""
+        return self.curve[-1]["samples"] if self.curve else 0
+
+
+def read(record: Record) -> Run:
+    """A run may still be going on: then its files end at the last evaluation, or are not there yet."""
+    config, curve = record.config(), record.curve()
+    grown = (record.folder / "taxonomy.jsonl").exists()
+    so_far = summarise(curve) if curve else {}
+    return Run(
+        record.folder.resolve().name,
+        config,
+        record.describe()["levels"],
+        curve,
+        record.taxonomy() if grown else Taxonomy(),
+        record.summary() if record.finished else so_far,
+        record.finished,
+    )
+
+
+def written(value: float | None, digits: int = 1) -> str:
+    """A number as the page shows it.
+
+    >>> written(12.345), written(1234.5, 0), written(float("nan")), written(None)
+    ('12.3', '1,234', '–', '–')
+    """
+    return MISSING if value is None or math.isnan(value) else f"{value:,.{digits}f}"

@@ -1,0 +1,86 @@
+"""What the page of one run says."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from dhocl.record import Record
+from dhocl.report import figures, tree
+from dhocl.report.command import command
+from dhocl.report.reading import DECODINGS, NUMBERS, Number, Run, read, written
+
+
+class Row(NamedTuple):
+    number: Number
+    values: list[float | None]  # by decoding
+
+
+class LevelRow(NamedTuple):
+    """How a level stands at the end, a text by decoding each."""
+
+    rank: str
+    accuracy: list[str]
+    forgetting: list[str]
+    calibration: list[str]
+
+
+def single(record: Record) -> dict[str, Any]:
+    """The variables of run.html."""
+    run = read(record)
+    return {
+        "run": run,
+        "decodings": list(DECODINGS),
+        "facts": facts(run),
+        "command": command(run.config),
+        "nodes": tree.draw(run.taxonomy, run.ranks),
+        "links": tree.links(run.taxonomy),
+        "events": tree.events(run.taxonomy),
+        "branches": tree.branches(run.taxonomy, run.ranks),
+    } | (judged(run, record.matrices()) if run.curve else {})
+
+
+def judged(run: Run, matrices: dict[str, Tensor]) -> dict[str, Any]:
+    """What there is once the run was evaluated."""
+    structure = [figures.matrices(run, matrices), figures.structure(run)]
+    prefixes = DECODINGS.values()
+    return {
+        "rows": [Row(number, [run.summary[prefix + number.name] for prefix in prefixes]) for number in NUMBERS],
+        "consistency": [run.summary[prefix + "path_consistency"] for prefix in prefixes],
+        "levels": level_rows(run),
+        "curves": [figures.accuracy(run), figures.severity(run), *figures.predla(run)],
+        "structure": [figure for figure in structure if figure],
+    }
+
+
+def facts(run: Run) -> dict[str, str]:
+    """What is good to know beside the numbers."""
+    widths = [f"{width} {run.ranks[level]}" for level, width in run.taxonomy.widths.items()]
+    known = {
+        "data set": run.config.dataset,
+        "seed": str(run.config.seed),
+        "backbone": run.config.backbone,
+        "samples seen": f"{run.samples:,}",
+        "classes known": " / ".join(widths) or "none",
+    }
+    if run.finished:
+        seconds = [run.summary["seconds_training"], run.summary["seconds_evaluating"]]
+        known["speed"] = f"{written(run.summary['samples_per_second'], 0)} samples/s"
+        known["time"] = "{} s learning, {} s judging".format(*(written(s, 0) for s in seconds))
+    return known
+
+
+def level_rows(run: Run) -> list[LevelRow]:
+    def texts(key: str, level: int) -> list[str]:
+        return [written(run.summary[prefix + key].get(str(level))) for prefix in DECODINGS.values()]
+
+    return [
+        LevelRow(
+            run.ranks[level],
+            texts("level_accuracy", level),
+            texts("level_forgetting", level),
+            texts("level_ece", level),
+        )
+        for level in run.taxonomy.levels
+    ]

@@ -1,0 +1,291 @@
+"""Backbones against independent models: published EfficientNet code, transformers, PyTorch's own layers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dhocl.backbones import BACKBONES, IMAGENET_MEAN, IMAGENET_STD, Backbone, frozen, load, wrap
+from dhocl.backbones.efficientnet import read_weights, weights_file
+from dhocl.backbones.layers import ConvNorm, SameConv
+from dhocl.errors import InputError
+
+
+def images(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(scope="module")
+def lite() -> Backbone:
+    return load("efficientnet_lite0")
+
+
+@pytest.fixture(scope="module")
+def published() -> Any:
+    package = pytest.importorskip("efficientnet_lite_pytorch")
+    model = package.EfficientNet.from_pretrained(
+        "efficientnet-lite0", weights_path=str(weights_file()), image_size=None
+    )
+    return model.eval()
+
+
+@pytest.mark.parametrize(("height", "width"), [(64, 64), (96, 96), (224, 224), (50, 71), (32, 32)])
+def test_efficientnet_equals_the_published_model(lite: Backbone, published: Any, height: int, width: int) -> None:
+    pixels = images(2, 3, height, width)
+    x = (pixels.float() - 127) / 128
+    with torch.no_grad():
+        features, fmap = lite(pixels)
+        expected = published.extract_features(x).mean((2, 3))
+        x = published._swish(published._bn0(published._conv_stem(x)))
+        for block in published._blocks[:11]:
+            x = block(x)
+    assert features.shape == (2, lite.dim)
+    torch.testing.assert_close(features, expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(fmap, x, atol=1e-4, rtol=1e-4)
+    assert fmap.shape == (2, lite.map_dim, -(-height // 16), -(-width // 16))
+
+
+def test_gradients_equal_those_of_separate_layers() -> None:
+    """A padded 5x5 kernel on a 3x3 map, the case with its own path, against conv2d and batch_norm."""
+    layer = ConvNorm(6, 6, kernel=5, groups=6)
+    for tensor in (*layer.norm.parameters(), layer.norm.running_mean, layer.norm.running_var):
+        nn.init.uniform_(tensor, 0.5, 2.0)
+    x = torch.randn(4, 6, 3, 3, requires_grad=True)
+    inputs = [x, *layer.parameters()]
+    ours = torch.autograd.grad(layer(x).square().sum(), inputs)
+    plain = layer.norm.eval()(nn.functional.conv2d(x, layer.conv.weight, padding=2, groups=6))
+    for got, want in zip(ours, torch.autograd.grad(plain.square().sum(), inputs), strict=True):
+        torch.testing.assert_close(got, want, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 8])
+@pytest.mark.parametrize(("kernel", "stride"), [(1, 1), (3, 1), (3, 2), (5, 2), (5, 4)])
+def test_same_padding_puts_the_odd_zero_last(size: int, kernel: int, stride: int) -> None:
+    conv = SameConv(1, 1, kernel, stride, bias=False)
+    x = torch.randn(1, 1, size, size)
+    missing = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+    first, last = missing // 2, missing - missing // 2
+    padded = nn.functional.pad(x, (first, last, first, last))
+    torch.testing.assert_close(conv(x), nn.functional.conv2d(padded, conv.weight, stride=stride))
+
+
+def test_altered_or_missing_weights_are_refused(tmp_path: Path) -> None:
+    altered = tmp_path / "weights.pth"
+    content = bytearray(weights_file().read_bytes())
+    content[-1] ^= 1
+    altered.write_bytes(content)
+    with pytest.raises(InputError, match=r"weights\.pth.*sha256 differs"):
+        read_weights(altered)
+    with pytest.raises(InputError, match="No such file"):
+        read_weights(tmp_path / "nothing.pth")
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_every_backbone_keeps_its_promises(name: str) -> None:
+    before = torch.random.get_rng_state()
+    backbone = load(name)
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert not backbone.training
+    assert "\n" not in BACKBONES[name].about
+    pixels = images(3, 3, 32, 48)
+    features, fmap = backbone(pixels)
+    assert features.shape == (3, backbone.dim)
+    assert fmap.shape == (3, backbone.map_dim, 2, 3)
+    assert features.std(0).mean() > 0, "different images, same features"
+    for same, other in zip(load(name)(pixels.float()), (features, fmap), strict=True):
+        torch.testing.assert_close(same, other)
+    assert not {"mean", "std"} & backbone.state_dict().keys()
+    learned = torch.autograd.grad(features.sum() + fmap.sum(), list(backbone.parameters()))
+    assert all(g.isfinite().all() for g in learned)
+
+
+def test_training_never_touches_batch_statistics() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.BatchNorm2d(4), nn.Dropout(0.5))
+    backbone = wrap(net)
+    parent = nn.ModuleList([backbone]).train()
+    assert parent[0].training
+    assert net[2].training
+    assert not net[1].training
+    assert net[1].weight.requires_grad
+    backbone(images(8, 3, 16, 16))
+    assert net[1].num_batches_tracked == 0
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_frozen_copy_equals_the_original_and_stays(name: str) -> None:
+    backbone, pixels = load(name), images(4, 3, 64, 64)
+    _drift(backbone, pixels)  # so that no statistic or gradient is at its start
+    twin = frozen(backbone)
+    before = twin(pixels)
+    for got, want in zip(before, backbone.eval()(pixels), strict=True):
+        torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
+    assert not any(p.requires_grad or p.grad is not None for p in twin.parameters())
+    assert not any(isinstance(m, nn.BatchNorm2d) for m in twin.modules())
+    _drift(backbone, pixels)
+    assert not twin.train().training
+    assert not torch.equal(backbone.eval()(pixels)[0], before[0])
+    for got, want in zip(twin(pixels), before, strict=True):
+        assert torch.equal(got, want)
+
+
+def test_frozen_keeps_foreign_layers() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.BatchNorm2d(4), nn.Dropout(0.5))
+    backbone, pixels = wrap(net), images(2, 3, 16, 16)
+    twin = frozen(backbone)
+    assert torch.equal(twin.train()(pixels)[1], backbone(pixels)[1])
+
+
+def _drift(backbone: Backbone, pixels: Tensor) -> None:
+    optimizer = torch.optim.SGD(backbone.train().parameters(), lr=1e-3)
+    for _ in range(2):
+        optimizer.zero_grad()
+        features, fmap = backbone(pixels)
+        (features.square().mean() + fmap.square().mean()).backward()
+        optimizer.step()
+
+
+def test_wrap_normalises_and_averages() -> None:
+    backbone = wrap(nn.Identity(), mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7))
+    pixels = images(2, 3, 8, 8)
+    features, fmap = backbone(pixels)
+    mean, std = torch.tensor([0.1, 0.2, 0.3]).view(3, 1, 1), torch.tensor([0.5, 0.6, 0.7]).view(3, 1, 1)
+    torch.testing.assert_close(fmap, (pixels / 255 - mean) / std)
+    torch.testing.assert_close(features, fmap.mean((2, 3)))
+    assert (backbone.dim, backbone.map_dim) == (3, 3)
+
+
+def test_wrap_refuses_what_is_no_map() -> None:
+    with pytest.raises(InputError, match=r"\(B, C, h, w\), got \(1, 12288\)"):
+        wrap(nn.Flatten())
+
+
+def test_pixels_of_a_wrong_shape_are_named() -> None:
+    with pytest.raises(ValueError, match=r"\(2, 32, 32, 3\)"):
+        load("tiny")(images(2, 32, 32, 3))
+
+
+def test_unknown_name_lists_the_known() -> None:
+    with pytest.raises(InputError, match="efficientnet_lite0, tiny or hub:<name>"):
+        load("resnet18")
+
+
+# ---- hub models: tiny random ones of each kind, saved and loaded like downloaded ones ----
+
+SMALL = {
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "image_size": 32,
+    "patch_size": 8,
+}
+
+
+def save_hub_model(kind: str, folder: Path) -> Any:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(1)
+    if kind == "resnet":
+        config = transformers.ResNetConfig(
+            embedding_size=8, hidden_sizes=[8, 12, 16, 20], depths=[1, 1, 1, 1], layer_type="basic"
+        )
+    elif kind == "clip":
+        text = {
+            "hidden_size": 8,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "intermediate_size": 8,
+            "vocab_size": 9,
+        }
+        config = transformers.CLIPConfig(text_config=text, vision_config=SMALL, projection_dim=6)
+    else:
+        prefix = {"vit": "ViT", "vit_mae": "ViTMAE", "deit": "DeiT", "dinov2": "Dinov2", "swin": "Swin"}[kind]
+        config = getattr(transformers, f"{prefix}Config")(**(SMALL if kind != "swin" else {"depths": [1]}))
+    model = transformers.AutoModel.from_config(config).eval()
+    model.save_pretrained(folder)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["vit", "vit_mae", "deit", "dinov2", "clip"])
+def test_hub_transformer_gives_class_token_and_patches(kind: str, tmp_path: Path) -> None:
+    model = save_hub_model(kind, tmp_path)
+    preprocessor = {
+        "image_processor_type": "ViTImageProcessor",
+        "image_mean": [0.5] * 3,
+        "image_std": [0.25] * 3,
+    }
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(preprocessor))
+    backbone, pixels = load(f"hub:{tmp_path}"), images(2, 3, 32, 32)
+    features, fmap = backbone(pixels)
+    x = (pixels / 255 - 0.5) / 0.25
+    if kind == "clip":
+        out = model.vision_model(x)
+        tokens, expected = model.vision_model.post_layernorm(out.last_hidden_state), out.pooler_output
+    elif kind == "vit_mae":
+        tokens = _without_masking(model, x)
+        expected = tokens[:, 0]
+    else:
+        tokens = model(x).last_hidden_state
+        expected = tokens[:, 0]
+    torch.testing.assert_close(features, expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(fmap[:, :, 1, 2], tokens[:, -16 + 1 * 4 + 2], atol=1e-5, rtol=1e-4)
+    assert (backbone.dim, backbone.map_dim) == (12, 12)
+    larger = backbone(images(2, 3, 40, 64))
+    assert larger[0].shape == (2, 12)
+    assert larger[1].shape == (2, 12, 5, 8)
+
+
+def _without_masking(model: Any, x: Tensor) -> Tensor:
+    """MAE's encoder by hand: embed every patch, run the layers, normalise."""
+    patches = model.embeddings.patch_embeddings.projection(x).flatten(2).transpose(1, 2)
+    places = model.embeddings.position_embeddings
+    first = (model.embeddings.cls_token + places[:, :1]).expand(len(x), -1, -1)
+    tokens = torch.cat([first, patches + places[:, 1:]], 1)
+    layers = model.layers if hasattr(model, "layers") else model.encoder.layer
+    for layer in layers:
+        out = layer(tokens)
+        tokens = out[0] if isinstance(out, tuple) else out
+    return model.layernorm(tokens)
+
+
+def test_hub_resnet_gives_pooled_features_and_stage_3(tmp_path: Path) -> None:
+    model = save_hub_model("resnet", tmp_path)
+    backbone, pixels = load(f"hub:{tmp_path}"), images(2, 3, 64, 32)
+    features, fmap = backbone(pixels)
+    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (IMAGENET_MEAN, IMAGENET_STD))  # it names none
+    out = model((pixels / 255 - mean) / std, output_hidden_states=True)
+    torch.testing.assert_close(features, out.pooler_output[:, :, 0, 0], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(fmap, out.hidden_states[3], atol=1e-5, rtol=1e-4)
+    assert fmap.shape == (2, backbone.map_dim, 4, 2)
+    assert (backbone.dim, backbone.map_dim) == (20, 16)
+    for got, want in zip(frozen(backbone)(pixels), (features, fmap), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_hub_model_of_another_kind_is_named(tmp_path: Path) -> None:
+    save_hub_model("swin", tmp_path)
+    with pytest.raises(InputError, match="type swin; known are resnet, vit"):
+        load(f"hub:{tmp_path}")
+
+
+def test_hub_model_that_can_not_be_loaded_is_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    with pytest.raises(InputError, match="can not be loaded") as empty_folder:
+        load(f"hub:{tmp_path}")
+    assert "\n" not in str(empty_folder.value)
+    save_hub_model("vit", tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])  # as after a download that broke off
+    with pytest.raises(InputError, match="can not be loaded"):
+        load(f"hub:{tmp_path}")
+
+
+def test_missing_transformers_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(InputError, match=r"pip install 'dhocl\[hub\]'"):
+        load("hub:facebook/dino-vits16")

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import math
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dhocl.heads.predla import PredLA, entropy_gap, mix
+from dhocl.losses import entropy, mixture_nll
+from dhocl.optim import Optimizer
+
+seeds = st.integers(0, 1000)
+
+
+def predla(anchor: bool = True, lr_tau: float = 0.1, tau: tuple[float, float] = (1.0, 0.05)) -> PredLA:
+    combiner = PredLA(Optimizer(0.0), 0.05, tau, lr_tau, delta=0.5, anchor=anchor)
+    combiner.grow([0, 2])
+    return combiner
+
+
+@given(seeds, st.floats(0.05, 5), st.floats(0.05, 5))
+def test_mixture_is_a_distribution_between_its_parts(seed: int, tau_l: float, tau_a: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    z_l, z_a = torch.randn(4, 7, generator=generator), torch.rand(4, 7, generator=generator)
+    tau = torch.tensor([tau_l, tau_a])
+    p_l, p_a = (z_l / tau_l).softmax(1), (z_a / tau_a).softmax(1)
+    p = mix(z_l, z_a, torch.tensor([0.3, 0.7]), tau)
+    torch.testing.assert_close(p, 0.3 * p_l + 0.7 * p_a)
+    assert (p <= torch.maximum(p_l, p_a) + 1e-6).all()
+    assert (p >= torch.minimum(p_l, p_a) - 1e-6).all()
+    torch.testing.assert_close(mix(z_l, z_a, torch.tensor([1.0, 0.0]), tau), p_l)
+
+
+def test_entropy_gap_is_zero_inside_the_tolerance() -> None:
+    z = torch.randn(5, 6)
+    assert entropy_gap(z, z, torch.ones(2), delta=0.0) == 0
+    flat, sharp = torch.zeros(5, 6), 100 * torch.eye(6)[:5]
+    gap = entropy_gap(flat, sharp, torch.ones(2), delta=0.5)
+    torch.testing.assert_close(gap, torch.tensor(math.log(6) - 0.5))
+
+
+@given(seeds)
+def test_one_step_on_tau_is_the_gradient_by_finite_differences(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    linear = {0: torch.randn(6, 5, generator=generator).double() * 4}
+    analytic = {0: torch.rand(6, 5, generator=generator).double()}
+    combiner = PredLA(Optimizer(0.0), 0.05, (1.0, 0.3), 0.01, delta=0.1, anchor=False)
+    combiner.grow([0])
+    before = combiner.tau(0).double().log()
+
+    def loss(log_tau: torch.Tensor) -> float:
+        return entropy_gap(linear[0], analytic[0], log_tau.exp(), 0.1).item()
+
+    eps = 1e-5
+    slope = [(loss(before + eps * unit) - loss(before - eps * unit)) / (2 * eps) for unit in torch.eye(2).double()]
+    combiner.match_entropies(linear, analytic)
+    moved = combiner.tau(0).double().log() - before
+    torch.testing.assert_close(moved, -0.01 * torch.tensor(slope).double(), rtol=1e-2, atol=1e-5)
+
+
+def test_anchored_temperatures_settle_where_entropies_agree() -> None:
+    torch.manual_seed(0)
+    linear, analytic = {0: torch.randn(64, 10) * 3}, {0: torch.rand(64, 10)}
+    combiner = predla(lr_tau=0.2, tau=(1.0, 1.0))
+    combiner.grow([0])
+    for _ in range(300):
+        combiner.match_entropies(linear, analytic)
+    tau = combiner.tau(0)
+    assert tau[0] == 1
+    gap = entropy((linear[0]).softmax(1)) - entropy((analytic[0] / tau[1]).softmax(1))
+    assert gap.abs().mean() < 0.75
+    assert 0.01 < tau[1] < 0.5
+
+
+def test_alpha_learns_which_head_is_right() -> None:
+    optimizer = Optimizer(0.0)
+    combiner = PredLA(optimizer, 0.05, (1.0, 1.0), 0.0, delta=0.5, anchor=True)
+    combiner.grow([0])
+    torch.manual_seed(0)
+    y = torch.randint(5, (64, 1))
+    good, bad = 5.0 * torch.nn.functional.one_hot(y[:, 0], 5), torch.randn(64, 5)
+    for _ in range(200):
+        optimizer.step(mixture_nll(combiner({0: bad}, {0: good}), y))
+    assert combiner.alpha(0)[1] > 0.9
+
+
+def test_state_survives_a_restart() -> None:
+    first = predla()
+    first.match_entropies({0: torch.randn(4, 3), 2: torch.randn(4, 9)}, {0: torch.rand(4, 3), 2: torch.rand(4, 9)})
+    second = PredLA(Optimizer(0.0), 0.05, (1.0, 0.05), 0.1, delta=0.5, anchor=True)
+    second.load_state_dict(first.state_dict())
+    assert second.stats() == first.stats()

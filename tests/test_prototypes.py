@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from dhocl.heads.prototypes import (
+    HprSettings,
+    Prototypes,
+    bank_similarity,
+    class_scores,
+    cluster_and_separation,
+    outsiders,
+    temporal_drift,
+)
+from dhocl.metrics import correlation
+from dhocl.optim import Optimizer
+from dhocl.rng import Rng
+from trees import balanced_tree
+
+seeds = st.integers(0, 1000)
+TREE = balanced_tree(3, 4)
+
+
+def unit(*shape: int, seed: int = 0) -> torch.Tensor:
+    return F.normalize(torch.randn(*shape, generator=torch.Generator().manual_seed(seed)), dim=-1)
+
+
+@given(seeds)
+def test_scores_by_brute_force(seed: int) -> None:
+    patches, bank = unit(3, 5, 8, seed=seed), unit(4, 2, 8, seed=seed + 1)
+    by_hand = torch.empty(3, 4, 2)
+    for b, c, j in itertools.product(range(3), range(4), range(2)):
+        by_hand[b, c, j] = max(patches[b, i] @ bank[c, j] for i in range(5))
+    torch.testing.assert_close(class_scores(patches, bank), by_hand)
+
+
+@given(seeds)
+def test_cluster_and_separation_by_brute_force(seed: int) -> None:
+    nearest = torch.rand(6, 4, generator=torch.Generator().manual_seed(seed))
+    columns = torch.arange(6) % 4
+    own = [nearest[i, columns[i]] for i in range(6)]
+    other = [min(nearest[i, c] for c in range(4) if c != columns[i]) for i in range(6)]
+    cluster, separation = cluster_and_separation(nearest, columns)
+    torch.testing.assert_close(cluster, torch.stack(own).mean())
+    torch.testing.assert_close(separation, torch.stack(other).mean())
+
+
+def test_an_image_that_holds_a_prototype_has_no_cluster_cost() -> None:
+    patches, bank = unit(2, 5, 8), unit(3, 2, 8, seed=1)
+    patches[0, 3], patches[1, 0] = bank[1, 0], bank[2, 1]
+    nearest = 2 - 2 * class_scores(patches, bank).amax(2)
+    cluster, _ = cluster_and_separation(nearest, torch.tensor([1, 2]))
+    assert abs(cluster) < 1e-6
+
+
+def test_a_single_class_has_no_separation() -> None:
+    assert cluster_and_separation(torch.rand(3, 1), torch.zeros(3, dtype=torch.long))[1] == 0
+
+
+@given(seeds)
+def test_bank_similarity_is_the_largest_cosine(seed: int) -> None:
+    a, b = unit(3, 4, 8, seed=seed), unit(3, 4, 8, seed=seed + 1)
+    by_hand = torch.stack([torch.stack([p @ q for p in a[i] for q in b[i]]).max() for i in range(3)])
+    torch.testing.assert_close(bank_similarity(a, b), by_hand)
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=20), seeds)
+def test_outsiders_have_another_ancestor(ancestors: list[int], seed: int) -> None:
+    a = torch.tensor(ancestors)
+    picked = outsiders(a, Rng(seed, "prototypes"))
+    if len(set(ancestors)) == 1:
+        assert (picked == -1).all()
+    else:
+        assert (a[picked] != a).all()
+
+
+def test_outsiders_are_uniform() -> None:
+    a, rng = torch.tensor([0, 1, 0, 2, 2, 1, 0]), Rng(0, "prototypes")
+    drawn = torch.zeros(7)
+    for _ in range(4000):
+        drawn[outsiders(a, rng)[0]] += 1
+    assert drawn[a == 0].sum() == 0
+    assert chisquare(drawn[a != 0]).pvalue > 1e-3
+
+
+def test_drift_is_zero_for_prototypes_that_stayed_and_counts_only_top_patches() -> None:
+    patches, bank = unit(20, 8), unit(3, 8, seed=1)
+    assert temporal_drift(patches, bank, bank, 0.1).abs().max() == 0
+    cached = unit(3, 8, seed=2)
+    for j in range(3):
+        now, before = patches @ bank[j], patches @ cached[j]
+        top = now.argsort(descending=True)[:2]
+        expected = (now[top] - before[top]).square().mean()
+        torch.testing.assert_close(temporal_drift(patches, bank, cached, 0.1)[j], expected)
+
+
+def fresh(settings: HprSettings) -> tuple[Prototypes, Optimizer]:
+    optimizer = Optimizer(0.0)
+    return Prototypes(6, settings, optimizer, seed=0), optimizer
+
+
+def test_new_banks_start_from_the_classes_own_patches() -> None:
+    prototypes, _ = fresh(HprSettings(prototype_size=8))
+    patches = 5 * torch.randn(4, 3, 8)
+    directions = F.normalize(patches, dim=2)
+    targets = TREE.complete(torch.tensor([TREE.nodes(1)[0], TREE.nodes(1)[5], TREE.nodes(1)[0], TREE.nodes(0)[2]]))
+    prototypes.grow(patches, targets, TREE)
+    bank = prototypes._bank(1).used
+    assert all(any(torch.equal(p, q) for q in directions[[0, 2]].flatten(0, 1)) for p in bank[0])
+    assert all(any(torch.equal(p, q) for q in directions[1]) for p in bank[5])
+    assert len(bank) == 12
+
+
+def test_alignment_is_zero_when_families_are_apart_and_positive_when_mixed() -> None:
+    prototypes, _ = fresh(HprSettings(prototype_size=8, prototypes=1))
+    targets = TREE.complete(TREE.nodes(1))
+    families = torch.eye(8)[TREE.ancestors(1, 0)][:, None]  # each family its own axis
+    prototypes.grow(families, targets, TREE)
+    assert prototypes.regulariser(families, TREE)[0] == 0
+    shuffled, _ = fresh(HprSettings(prototype_size=8, prototypes=1))
+    shuffled.grow(families.roll(1, 0), targets, TREE)
+    assert shuffled.regulariser(families, TREE)[0] > 0
+
+
+@pytest.mark.parametrize("letter", [False, True])
+def test_alignment_moves_distances_toward_the_tree(letter: bool) -> None:
+    prototypes, optimizer = fresh(HprSettings(prototype_size=16, letter=letter))
+    torch.manual_seed(0)
+    patches = torch.rand(12, 4, 16)
+    prototypes.grow(patches, TREE.complete(TREE.nodes(1)), TREE)
+    above = torch.ones(12, 12, dtype=torch.bool).triu(1)
+    before = correlation(prototypes.distances(1)[above], TREE.distances(1)[above])
+    for _ in range(150):
+        optimizer.step(prototypes.regulariser(patches, TREE)[0])
+    after = correlation(prototypes.distances(1)[above], TREE.distances(1)[above])
+    assert after > before + 0.2
+
+
+def test_distances_are_one_minus_similarity() -> None:
+    prototypes, _ = fresh(HprSettings(prototype_size=8))
+    prototypes.grow(torch.randn(12, 4, 8), TREE.complete(TREE.nodes(1)), TREE)
+    d, bank = prototypes.distances(1), F.normalize(prototypes._bank(1).used.detach(), dim=2)
+    torch.testing.assert_close(d[2, 7], 1 - bank_similarity(bank[[2]], bank[[7]])[0])
+    assert d.diagonal().abs().max() < 1e-5
+    torch.testing.assert_close(d, d.t())
