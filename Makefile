@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 
 run: install  ## the demo: HALO on the embedded data set, then a page to look at
 	rm -rf runs/demo
-	$(BIN)/dhocl run --out runs/demo
+	$(BIN)/dhocl run --samples 6000 --test-samples 1500 --out runs/demo
 
 install: $(STAMP)  ## the environment, with the command at .venv/bin/dhocl
 

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import settings
+
+from dhocl.data import Selection, load
 
 sys.path.insert(0, str(Path(__file__).parent))  # for tests/trees.py, from whichever folder a test is in
 
@@ -14,8 +18,13 @@ settings.load_profile("dhocl")
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests neither read nor fill the user's cache of decoded images."""
+def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[None]:
+    """Tests neither read nor fill the user's cache of decoded images; their workers share one, rendered once."""
+    base = tmp_path_factory.getbasetemp()
+    cache = (base if worker_id == "master" else base.parent) / "cache"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DHOCL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("DHOCL_CACHE", str(cache))
+        cache.mkdir(exist_ok=True)
+        with FileLock(cache / "lock"):
+            load("glyphs", Selection(samples=1, test_samples=1))
         yield

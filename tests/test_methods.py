@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from dhocl.checks import CHECKS, Factory
-from dhocl.config import find_method, method_settings
+from dhocl.config import RunConfig, find_method, method_settings
 from dhocl.methods import METHODS
+from dhocl.record import Record
+from dhocl.run import run
 
 VARIANTS = {
     **{name: (name, {}) for name in METHODS},
@@ -23,3 +26,13 @@ VARIANTS = {
 def test_conformance(variant: str, check: Callable[[Factory], None]) -> None:
     name, chosen = VARIANTS[variant]
     check(lambda setup: find_method(name).learner(setup, method_settings(name, chosen)))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_beats_chance_on_glyphs(name: str, tmp_path: Path) -> None:
+    config = RunConfig(name, image_size=48, samples=440, test_samples=220, groups=2, buffer=100, eval_every=440)
+    for _ in run(config, tmp_path / "run"):
+        pass
+    (scores,) = Record(tmp_path / "run").curve()
+    for level, width in scores["classes"].items():
+        assert scores["level_accuracy"][level] > 2 * 100 / width, f"level {level}"

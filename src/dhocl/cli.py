@@ -158,6 +158,8 @@ def _config(given: dict[str, Any], settings: list[str]) -> Any:
 
 def _resumed(context: typer.Context, record: Any) -> Any:
     """The stored config; a flag that says otherwise is a mistake."""
+    if not record.exists:
+        raise InputError(f"nothing to resume: {record.folder} holds no run")
     config = record.config()
     for name in context.params:
         source = context.get_parameter_source(name)
@@ -211,6 +213,10 @@ def report(
     Console().print(f"Wrote [bold]{write_report(runs, out or runs[0] / 'report.html')}[/bold]", soft_wrap=True)
 
 
+# What the operating system refuses for want of room or rights.
+_USERS_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR}
+
+
 def main() -> None:
     """Errors of the user's are one line and exit code 2; ours are a traceback."""
     try:
@@ -218,18 +224,10 @@ def main() -> None:
     except InputError as error:
         _fail(str(error))
     except OSError as error:
-        if error.errno not in (
-            errno.ENOSPC,
-            errno.EROFS,
-            errno.EACCES,
-            errno.EPERM,
-            errno.ENOTDIR,
-            errno.EDQUOT,
-        ):
+        if error.errno not in _USERS_ERRORS:
             raise
-        _fail(
-            f"can not write {error.filename or 'the output'}: {error.strerror}; free some room or choose another --out"
-        )
+        what = error.filename or "the output"
+        _fail(f"can not write {what}: {error.strerror}; free some room or choose another --out")
 
 
 def _fail(message: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from dhocl.config import RunConfig
+from dhocl.evaluate import Scores
 from dhocl.record import Record
 from dhocl.run import Progress
 
@@ -26,14 +28,14 @@ def watch(progress: Iterator[Progress], config: RunConfig, folder: Path, quiet: 
         return
     console = Console()
     console.print(f"[bold]{config.method}[/bold] on [bold]{config.dataset}[/bold], seed {config.seed} → {folder}")
-    if console.is_terminal:
-        _live(progress, config, console)
-    else:
-        _lines(progress, config, console)
-    console.print(result_table(Record(folder), config))
+    first = next(progress)  # reading the data has a display of its own
+    record = Record(folder)
+    show = _live if console.is_terminal else _lines
+    show(chain([first], progress), config, record.describe()["levels"], console)
+    console.print(result_table(record, config))
 
 
-def _live(progress: Iterator[Progress], config: RunConfig, console: Console) -> None:
+def _live(progress: Iterator[Progress], config: RunConfig, names: list[str], console: Console) -> None:
     bar = Bar(
         TextColumn("{task.completed:>6}/{task.total} samples"),
         BarColumn(),
@@ -42,72 +44,64 @@ def _live(progress: Iterator[Progress], config: RunConfig, console: Console) -> 
         console=console,
     )
     task = bar.add_task("", total=None, rate=0.0)
-    scores: dict[str, Any] = {}
-    levels: list[str] = []
-    with Live(Group("preparing the data and the backbone ..."), console=console, refresh_per_second=4) as live:
-        shown = 0.0
+    scores: Scores = {}
+    with Live(bar, console=console, refresh_per_second=4) as live:
         for now in progress:
-            levels = levels or _level_names(now)
             scores = now.scores or scores
             bar.update(task, total=now.total, completed=now.samples, rate=now.rate)
-            if now.scores or time.monotonic() - shown > 0.25:
-                live.update(Group(bar, _standing(now, scores, config)))
-                shown = time.monotonic()
+            live.update(Group(bar, _standing(now, scores, config, names)))
 
 
-def _lines(progress: Iterator[Progress], config: RunConfig, console: Console) -> None:
+def _lines(progress: Iterator[Progress], config: RunConfig, names: list[str], console: Console) -> None:
     """Where nobody watches: a line per evaluation."""
     began = time.monotonic()
+    done = 0
     for now in progress:
+        done = done or now.samples
         if now.scores:
-            judged = now.scores["path"] if config.decode == "path" else now.scores
-            levels = "  ".join(f"{value:5.1f}" for value in judged["level_accuracy"].values())
-            left = (time.monotonic() - began) / now.samples * (now.total - now.samples)
+            judged = _judged(now.scores, config)
+            levels = ", ".join(f"{names[int(h)]} {value:.1f}" for h, value in judged["level_accuracy"].items())
+            left = (time.monotonic() - began) / max(1, now.samples - done) * (now.total - now.samples)
             console.print(
-                f"{now.samples:>6}/{now.total}  {now.rate:5.0f}/s  {left:4.0f} s left   accuracy per level {levels}   "
-                f"MS {judged.get('ms', float('nan')):.2f}   classes {len(now.taxonomy)}, "
+                f"{now.samples:>6}/{now.total}  {now.rate:.0f}/s  {left:.0f} s left  accuracy: {levels}  "
+                f"MS {judged.get('ms', float('nan')):.2f}  classes {len(now.taxonomy)}, "
                 f"unanchored {len(now.taxonomy.unanchored)}",
                 soft_wrap=True,
+                highlight=False,
             )
 
 
-def _level_names(now: Progress) -> list[str]:
-    return [str(level) for level in now.taxonomy.levels]
-
-
-def _standing(now: Progress, scores: dict[str, Any], config: RunConfig) -> RenderableType:
+def _standing(now: Progress, scores: Scores, config: RunConfig, names: list[str]) -> RenderableType:
     """Level by level: what is known, and how well."""
-    judged = (scores.get("path") if config.decode == "path" else scores) or {}
+    judged = _judged(scores, config)
     table = Table(box=None, header_style="bold")
-    for column in ("level", "classes", "accuracy %"):
-        table.add_column(column, justify="right")
+    for column in ("level", "classes known", "accuracy %"):
+        table.add_column(column, justify="left" if column == "level" else "right")
     for level, width in now.taxonomy.widths.items():
-        accuracy = judged.get("level_accuracy", {}).get(str(level))
-        table.add_row(str(level), str(width), "-" if accuracy is None else f"{accuracy:.1f}")
-    unanchored = len(now.taxonomy.unanchored)
-    return Group(table, f"{len(now.taxonomy.levels)} levels, {len(now.taxonomy)} classes, {unanchored} unanchored")
+        table.add_row(names[level], str(width), _percent(judged.get("level_accuracy", {}).get(str(level))))
+    known = f"{len(now.taxonomy)} classes on {len(now.taxonomy.levels)} levels"
+    severity = f", mistake severity {judged['ms']:.2f}" if "ms" in judged else ""
+    return Group(table, f"{known}, {len(now.taxonomy.unanchored)} unanchored{severity}")
+
+
+def _judged(scores: Scores, config: RunConfig) -> dict[str, Any]:
+    return scores.get("path", {}) if config.decode == "path" else scores
 
 
 def result_table(record: Record, config: RunConfig) -> Table:
     """The paper's five numbers, plain and path-consistent, and the accuracy of each level at the end."""
     summary, names = record.summary(), record.describe()["levels"]
     table = Table(title=f"{config.method} on {config.dataset}", title_justify="left")
-    table.add_column("decoding")
-    prefixes = {"level by level": "", "consistent paths": "path."}
+    table.add_column("decoding", no_wrap=True)
+    prefixes = {"by level": "", "by path": "path."}
     if config.decode == "path":
         prefixes = dict(reversed(prefixes.items()))
-    for name in ("AAUC", "FAUC", "MS", "FFAcc", "FAAcc"):
-        table.add_column(name + (" ↓" if name == "MS" else ""), justify="right")
     levels = sorted(summary["level_accuracy"], key=int)
-    for level in levels:
-        table.add_column(names[int(level)], justify="right")
+    for name in ("AAUC", "FAUC", "MS ↓", "FFAcc", "FAAcc", *(names[int(level)] for level in levels)):
+        table.add_column(name, justify="right", no_wrap=True)
     for title, prefix in prefixes.items():
-        five = [
-            f"{summary[prefix + 'AAUC']:.1f}",
-            f"{summary[prefix + 'FAUC']:.1f}",
-            f"{summary[prefix + 'MS']:.2f}",
-        ]
-        five += [_percent(summary[prefix + "FFAcc"]), _percent(summary[prefix + "FAAcc"])]
+        five = [_percent(summary[prefix + name]) for name in ("AAUC", "FAUC", "MS", "FFAcc", "FAAcc")]
+        five[2] = f"{summary[prefix + 'MS']:.2f}"
         table.add_row(title, *five, *(_percent(summary[prefix + "level_accuracy"][level]) for level in levels))
     return table
 

@@ -59,7 +59,7 @@ class MBConv(nn.Module):
 
 
 class EfficientNetLite0(Backbone):
-    """4.6 M parameters, 1280 features; no squeeze-and-excite and ReLU6 throughout."""
+    """3.4 M parameters without the classifier, 1280 features; no squeeze-and-excite and ReLU6 throughout."""
 
     def __init__(self) -> None:
         super().__init__(1280, 112, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)

@@ -18,13 +18,10 @@ class Tiny(Backbone):
 
     def __init__(self) -> None:
         super().__init__(64, 64, IMAGENET_MEAN, IMAGENET_STD)
-        self.stages = nn.ModuleList(
-            [
-                ConvNorm(3, 16, kernel=5, stride=4),
-                ConvNorm(16, 32, kernel=3, stride=2),
-                ConvNorm(32, 64, kernel=3, stride=2),
-            ]
-        )
+        stages = [ConvNorm(3, 16, 5, stride=4), ConvNorm(16, 32, 3, stride=2), ConvNorm(32, 64, 3, stride=2)]
+        for stage in stages:
+            nn.init.kaiming_normal_(stage.conv.weight)  # PyTorch's default would shrink the features to 0.04
+        self.stages = nn.ModuleList(stages)
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
         for stage in self.stages:

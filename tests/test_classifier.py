@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dhocl import Classifier, InputError
+from dhocl.checks import LEAVES, pictures
+
+TREE = """child\tlevel\tparent
+bird\tkind\t
+fish\tkind\t
+robin\tspecies\tbird
+crow\tspecies\tbird
+cod\tspecies\tfish
+carp\tspecies\tfish
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    (tmp_path / "tree.tsv").write_text(TREE)
+    return tmp_path / "tree.tsv"
+
+
+def small(tree: Path | None = None, **more: object) -> Classifier:
+    return Classifier(("kind", "species"), tree=tree, backbone="tiny", image_size=32, batch=8, replay_batch=4, **more)
+
+
+def examples(n: int, seed: int = 0) -> tuple[np.ndarray, list[tuple[str, str]]]:
+    """Images as height x width x 3, labelled at mixed levels."""
+    rng = np.random.default_rng(seed)
+    leaves = rng.integers(0, 4, n).tolist()
+    names = [
+        (LEAVES[leaf], "species") if rng.random() < 0.6 else ("bird" if leaf < 2 else "fish", "kind") for leaf in leaves
+    ]
+    return pictures(leaves, rng).permute(0, 2, 3, 1).numpy(), names
+
+
+def test_learns_and_predicts_at_every_level(tree: Path) -> None:
+    classifier = small(tree)
+    for seed in range(6):
+        classifier.learn(*examples(24, seed))
+    images = pictures([0, 1, 2, 3], np.random.default_rng(9)).permute(0, 2, 3, 1).numpy()
+    found = classifier.predict(images)
+    assert [prediction.levels["kind"].name for prediction in found] == ["bird", "bird", "fish", "fish"]
+    assert [prediction.levels["species"].name for prediction in found] == list(LEAVES)
+    assert [prediction.path["species"] for prediction in found] == list(LEAVES)
+    assert [prediction.path["kind"] for prediction in found] == ["bird", "bird", "fish", "fish"]
+    assert all(0 < prediction.probability <= 1 for prediction in found)
+
+
+def test_saved_and_loaded_goes_on_exactly(tree: Path, tmp_path: Path) -> None:
+    first = small(tree)
+    first.learn(*examples(20))
+    first.save(tmp_path / "model")
+    second = Classifier.load(tmp_path / "model")
+    for classifier in (first, second):
+        classifier.learn(*examples(20, seed=1))
+    images, _ = examples(5, seed=2)
+    assert first.predict(images) == second.predict(images)
+    assert first.taxonomy.dumps() == second.taxonomy.dumps()
+
+
+def test_images_come_in_any_form(tree: Path, tmp_path: Path) -> None:
+    classifier = small(tree)
+    images, names = examples(8)
+    classifier.learn(images, names)
+    Image.fromarray(images[0]).save(tmp_path / "a.png")
+    forms = [images[0], Image.fromarray(images[0]), tmp_path / "a.png", str(tmp_path / "a.png"), images[0] / 255]
+    forms.append(images[0].transpose(2, 0, 1))
+    found = classifier.predict(forms)
+    assert all(prediction == found[0] for prediction in found)
+
+
+def test_without_a_tree_links_can_be_told_by_hand() -> None:
+    classifier = small()
+    classifier.learn(*examples(30))
+    tree = classifier.taxonomy
+    assert all(tree.parent(node) == -1 for node in range(len(tree)))
+    classifier.link(("robin", "species"), ("bird", "kind"))
+    assert tree.labels[tree.parent(tree.labels.index(("robin", 1)))].name == "bird"
+    with pytest.raises(InputError, match="'dodo'"):
+        classifier.link(("dodo", "species"), ("bird", "kind"))
+    with pytest.raises(InputError, match="cycle"):
+        classifier.link(("bird", "kind"), ("robin", "species"))
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (np.full((8, 8, 3), np.nan), "image 0 holds NaN"),
+        (np.zeros((0, 8, 3), np.uint8), "image 0 is empty"),
+        (np.zeros((8, 8, 4), np.uint8), r"image 0 has shape \(8, 8, 4\)"),
+        (np.zeros((8, 8), np.uint8), r"image 0 has shape \(8, 8\)"),
+        (np.full((8, 8, 3), 200.0), "outside 0..1"),
+        ("nowhere.png", "there is no file nowhere.png"),
+    ],
+)
+def test_bad_images_are_refused(image: object, message: str) -> None:
+    classifier = small()
+    with pytest.raises(InputError, match=message):
+        classifier.learn([image], [("robin", "species")])
+    assert len(classifier.taxonomy) == 0
+
+
+def test_bad_labels_are_refused(tree: Path) -> None:
+    classifier = small(tree)
+    images, names = examples(4)
+    with pytest.raises(InputError, match="unknown level 'genus': choose of kind, species"):
+        classifier.learn(images, [("robin", "genus")] * 4)
+    with pytest.raises(InputError, match="4 images, but 3 labels"):
+        classifier.learn(images, names[:3])
+    with pytest.raises(InputError, match="nothing is learned yet"):
+        classifier.predict(images)
+    with pytest.raises(InputError, match="no image given"):
+        classifier.learn([], [])
+    with pytest.raises(InputError, match="levels"):
+        Classifier(("a", "a"))
+    with pytest.raises(InputError, match="has the levels kind, species"):
+        Classifier(("order", "species"), tree=tree, backbone="tiny")
+
+
+def test_a_damaged_file_is_refused(tree: Path, tmp_path: Path) -> None:
+    classifier = small(tree)
+    classifier.learn(*examples(8))
+    classifier.save(tmp_path / "model")
+    for path in (tmp_path / "model").iterdir():
+        path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(InputError, match="holds no whole classifier"):
+        Classifier.load(tmp_path / "model")
