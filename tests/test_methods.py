@@ -16,7 +16,7 @@ VARIANTS = {
     "halo, PredLA alone": ("halo", {"hpr": False}),
     "halo, linear alone": ("halo", {"heads": "linear"}),
     "halo, analytic alone": ("halo", {"heads": "analytic", "hpr": False}),
-    "halo, the paper's letter": ("halo", {"letter": True, "anchor": False, "normalise": False}),
+    "halo, the paper's letter": ("halo", {"letter": True, "anchor": "none", "normalise": False}),
     "acil, expanded": ("acil", {"expansion": 96}),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,11 +22,14 @@ def entropy_gap(z_linear: Tensor, z_analytic: Tensor, tau: Tensor, delta: float)
     return (gap.abs() - delta).clamp_min(0).mean()
 
 
+Anchor = Literal["linear", "analytic", "none"]
+
+
 class PredLA:
     """Weights α (softmax of two logits) and temperatures τ (positive in log space) of each level.
 
-    Matching entropies leaves both temperatures free to run off together, to all-uniform or to one-hot. So by default
-    the linear head, which is trained at temperature 1, is the reference and only τ_a moves (`anchor`).
+    Matching entropies leaves both temperatures free to run off together, to all-uniform or to one-hot. So one head is
+    the reference whose temperature stays (`anchor`), and only the other's moves.
     """
 
     def __init__(
@@ -36,14 +39,14 @@ class PredLA:
         tau: tuple[float, float],
         lr_tau: float,
         delta: float,
-        anchor: bool,
+        anchor: Anchor,
     ) -> None:
         self._optimizer = optimizer
         self._lr_alpha = lr_alpha
         self._tau_start = torch.tensor(tau).log()
         self._lr_tau = lr_tau
         self._delta = delta
-        self._moves = torch.tensor([0.0, 1.0] if anchor else [1.0, 1.0])
+        self._moves = torch.tensor([float(anchor != "linear"), float(anchor != "analytic")])
         self._logits: dict[int, nn.Parameter] = {}
         self._log_tau: dict[int, Tensor] = {}
 

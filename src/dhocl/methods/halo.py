@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dhocl.augment import augment
 from dhocl.errors import InputError
-from dhocl.heads.predla import PredLA
+from dhocl.heads.predla import Anchor, PredLA
 from dhocl.heads.prototypes import HprSettings, Prototypes
 from dhocl.learner import Batch, Learner, Part, Setup
 from dhocl.losses import haf, mixture_nll, multi_ce, rows
@@ -31,7 +31,7 @@ class HaloSettings(AnalyticSettings, HprSettings):
     linear_tau: float = 1.0
     lr_tau: float = 0.1
     delta: float = 0.5
-    anchor: bool = True  # hold the linear head's temperature; the paper moves both
+    anchor: Anchor = "analytic"  # the head whose temperature stays; in the paper neither
 
 
 class HALO(Learner):
