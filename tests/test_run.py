@@ -167,6 +167,20 @@ def _checkpoints(folder: Path) -> int:
     return max((int(path.name[:9]) for path in folder.glob("checkpoints/[0-9]*")), default=0)
 
 
+def test_killed_just_before_the_end_and_resumed(
+    finished: Record, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last checkpoint is written, the summary is not: there is nothing left to learn, only to tell."""
+    shutil.copytree(finished.folder, tmp_path / "run")
+    (tmp_path / "run" / "summary.json").unlink()
+    code, output, _ = command(capsys, monkeypatch, "run", "--resume", "--out", str(tmp_path / "run"))
+    assert code == 0
+    assert "AAUC" in output
+    again = Record(tmp_path / "run")
+    assert (again.folder / "curve.jsonl").read_bytes() == (finished.folder / "curve.jsonl").read_bytes()
+    assert again.summary() == finished.summary()
+
+
 def test_a_damaged_checkpoint_is_passed_over(finished: Record, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     for progress in run(RunConfig(**SMALL), folder):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dhocl.taxonomy import Label, Taxonomy
-from trees import apply, balanced_tree, changes, completed_by_hand
+from trees import apply, apply_one, balanced_tree, changes, completed_by_hand
 
 
 @given(changes())
@@ -22,15 +22,8 @@ def test_completion_walks_up(history: list[tuple[str, int, int]]) -> None:
 def test_completion_is_right_when_read_between_changes(first: list, second: list) -> None:
     tree = apply(first)
     _ = tree.paths  # what is cached now must not outlive the changes that follow
-    for kind, a, b in second:
-        if kind == "add" or len(tree) == 0:
-            tree.add(Label(f"d{a}", b % 5))
-        elif kind == "link":
-            child, parent = a % len(tree), b % len(tree)
-            if tree.labels[parent].level < tree.labels[child].level:
-                tree.link(child, parent)
-        else:
-            tree.unlink(a % len(tree))
+    for change in second:
+        apply_one(tree, *change)
         assert tree.paths.tolist() == [completed_by_hand(tree, node) for node in range(len(tree))]
 
 

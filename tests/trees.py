@@ -32,17 +32,21 @@ def changes(draw: st.DrawFn) -> list[tuple[str, int, int]]:
 
 def apply(history: list[tuple[str, int, int]]) -> Taxonomy:
     tree = Taxonomy()
-    for time, (kind, a, b) in enumerate(history):
+    for time, change in enumerate(history):
         tree.time = time
-        if kind == "add" or len(tree) == 0:
-            tree.add(Label(f"c{a}", b % 5))
-        elif kind == "link":
-            child, parent = a % len(tree), b % len(tree)
-            if tree.labels[parent].level < tree.labels[child].level:
-                tree.link(child, parent)
-        else:
-            tree.unlink(a % len(tree))
+        apply_one(tree, *change)
     return tree
+
+
+def apply_one(tree: Taxonomy, kind: str, a: int, b: int) -> None:
+    if kind == "add" or len(tree) == 0:
+        tree.add(Label(f"c{a}", b % 5))
+    elif kind == "link":
+        child, parent = a % len(tree), b % len(tree)
+        if tree.labels[parent].level < tree.labels[child].level:
+            tree.link(child, parent)
+    else:
+        tree.unlink(a % len(tree))
 
 
 def completed_by_hand(tree: Taxonomy, node: int) -> list[int]:

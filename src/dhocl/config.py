@@ -7,7 +7,6 @@ import math
 import types
 import typing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from dhocl.errors import InputError
@@ -100,10 +99,6 @@ def _read(key: str, value: Any, kind: Any) -> Any:
             return None if str(value).lower() == "none" else _read(key, value, typing.get_args(kind)[0])
         return kind(value)
     except (ValueError, KeyError):
-        wanted = typing.get_args(kind) or ("true", "false") if kind is bool else typing.get_args(kind)
-        hint = f"one of {', '.join(map(str, wanted))}" if wanted else f"a value of type {kind.__name__}"
+        choices = ("true", "false") if kind is bool else typing.get_args(kind)
+        hint = f"one of {', '.join(map(str, choices))}" if choices else f"a value of type {kind.__name__}"
         raise InputError(f"--set {key}={value}: expected {hint}") from None
-
-
-def data_folder(config: RunConfig) -> Path | None:
-    return None if config.data is None else Path(config.data)

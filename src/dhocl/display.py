@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,10 @@ def watch(progress: Iterator[Progress], config: RunConfig, folder: Path, quiet: 
         return
     console = Console()
     console.print(f"[bold]{config.method}[/bold] on [bold]{config.dataset}[/bold], seed {config.seed} → {folder}")
-    first = next(progress)  # reading the data has a display of its own
+    first = list(islice(progress, 1))  # reading the data has a display of its own; a resumed run may be at its end
     record = Record(folder)
     show = _live if console.is_terminal else _lines
-    show(chain([first], progress), config, record.describe()["levels"], console)
+    show(chain(first, progress), config, record.describe()["levels"], console)
     console.print(result_table(record, config))
 
 

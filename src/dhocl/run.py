@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from dhocl import backbones, checkpoint, data
-from dhocl.config import RunConfig, data_folder, find_method, method_settings
+from dhocl.config import RunConfig, find_method, method_settings
 from dhocl.data import Dataset, Selection
 from dhocl.errors import InputError
 from dhocl.evaluate import Evaluator, Scores, summarise
@@ -110,20 +111,12 @@ def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progr
 
 
 def load_dataset(config: RunConfig) -> Dataset:
-    return data.load(
-        config.dataset,
-        Selection(
-            data_folder(config),
-            config.image_size,
-            config.samples,
-            config.test_samples,
-            config.holdout,
-            config.seed,
-        ),
-    )
+    folder = None if config.data is None else Path(config.data)
+    part = Selection(folder, config.image_size, config.samples, config.test_samples, config.holdout, config.seed)
+    return data.load(config.dataset, part)
 
 
-def make_plan(config: RunConfig, dataset: Dataset) -> Any:
+def make_plan(config: RunConfig, dataset: Dataset) -> np.ndarray:
     nodes = dataset.train.nodes.numpy()
     if dataset.given:
         return given(nodes, dataset.tree)
