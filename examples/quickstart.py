@@ -16,4 +16,4 @@ for images, labels in stream.batches():
 for prediction, node in zip(classifier.predict(letters.test.images), letters.test.nodes[:5].tolist(), strict=False):
     print(letters.tree.labels[node].name, "->", {level: guess.name for level, guess in prediction.levels.items()})
 classifier.save("runs/quickstart")
-classifier = Classifier.load("runs/quickstart")  # goes on exactly where it stood
+classifier = Classifier.load("runs/quickstart", source=Oracle(letters.tree))  # goes on exactly where it stood

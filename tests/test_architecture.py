@@ -12,7 +12,7 @@ import dhocl
 ROOT = Path(dhocl.__file__).parent
 LAYERS = [
     {"errors", "rng"},
-    {"taxonomy"},
+    {"taxonomy", "settings"},
     {"knowledge", "data", "backbones"},
     {"stream", "memory", "augment", "optim", "losses", "metrics", "decode"},
     {"heads"},

@@ -4,10 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from dhocl import Classifier, InputError
+from dhocl.backbones import wrap
 from dhocl.checks import LEAVES, pictures
+from dhocl.knowledge import Silent
 
 TREE = """child\tlevel\tparent
 bird\tkind\t
@@ -115,12 +118,62 @@ def test_bad_labels_are_refused(tree: Path) -> None:
         classifier.learn(images, names[:3])
     with pytest.raises(InputError, match="nothing is learned yet"):
         classifier.predict(images)
+    with pytest.raises(InputError, match="is not a pair"):
+        classifier.learn(images[:1], ["robin"])
+    with pytest.raises(InputError, match="at least 1"):
+        small(tree, buffer=-1)
     with pytest.raises(InputError, match="no image given"):
         classifier.learn([], [])
     with pytest.raises(InputError, match="levels"):
         Classifier(("a", "a"))
     with pytest.raises(InputError, match="has the levels kind, species"):
         Classifier(("order", "species"), tree=tree, backbone="tiny")
+
+
+def test_what_was_saved_last_is_what_is_loaded(tree: Path, tmp_path: Path) -> None:
+    first, second = small(tree), small()
+    first.learn(*examples(40))
+    second.learn(*examples(8, seed=1))
+    for classifier in (first, first, second):  # the second has learned less, and is saved later
+        classifier.save(tmp_path / "model")
+        assert Classifier.load(tmp_path / "model").taxonomy.dumps() == classifier.taxonomy.dumps()
+    names = {label.name for label in second.taxonomy}
+    if {"robin", "bird"} <= names:
+        second.link(("robin", "species"), ("bird", "kind"))
+        second.save(tmp_path / "model")
+        assert Classifier.load(tmp_path / "model").taxonomy.dumps() == second.taxonomy.dumps()
+
+
+def test_what_is_not_saved_must_be_given_again(tmp_path: Path) -> None:
+    classifier = small(source=Silent())
+    classifier.learn(*examples(8))
+    classifier.save(tmp_path / "model")
+    with pytest.raises(InputError, match="give it as source="):
+        Classifier.load(tmp_path / "model")
+    assert Classifier.load(tmp_path / "model", source=Silent()).taxonomy.dumps() == classifier.taxonomy.dumps()
+
+
+def test_a_network_of_ones_own(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = wrap(torch.nn.Sequential(torch.nn.Conv2d(3, 16, 8, stride=8), torch.nn.ReLU(), torch.nn.Dropout(0.5)))
+    classifier = Classifier(("kind", "species"), backbone=network, image_size=32, batch=8, replay_batch=4)
+    images, names = examples(16)
+    classifier.learn(images, names)
+    assert classifier.predict(images) == classifier.predict(images), "dropout must not reach a prediction"
+    classifier.save(tmp_path / "model")
+    with pytest.raises(InputError, match="give it as backbone="):
+        Classifier.load(tmp_path / "model")
+
+
+def test_one_image_need_not_be_in_a_list_and_size_does_not_matter(tree: Path, tmp_path: Path) -> None:
+    classifier = small(tree)
+    classifier.learn(*examples(8))
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (50, 70, 3)).astype(np.uint8))
+    picture.save(tmp_path / "a.png")
+    found = [classifier.predict(form) for form in (picture, np.asarray(picture), str(tmp_path / "a.png"))]
+    found.append(classifier.predict(iter([picture])))
+    assert all(len(predictions) == 1 and predictions == found[0] for predictions in found)
+    assert len(classifier.predict([picture.convert("L"), picture.convert("RGBA")])) == 2
 
 
 def test_a_damaged_file_is_refused(tree: Path, tmp_path: Path) -> None:

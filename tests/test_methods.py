@@ -17,6 +17,7 @@ VARIANTS = {
     "halo, linear alone": ("halo", {"heads": "linear"}),
     "halo, analytic alone": ("halo", {"heads": "analytic", "hpr": False}),
     "halo, the paper's letter": ("halo", {"letter": True, "anchor": "none", "normalise": False}),
+    "halo, prototypes cached often": ("halo", {"cache_every": 2}),
     "acil, expanded": ("acil", {"expansion": 96}),
 }
 

@@ -27,7 +27,8 @@ def test_severity_is_error_times_severity_of_mistakes(seed: int, n: int) -> None
         up = [set(TREE.lineage(int(TREE.nodes(2)[leaf]))) for leaf in (p, t)]
         by_hand.append(3 - len(up[0] & up[1]))  # levels up until the paths meet
     assert math.isclose(ms, np.mean(by_hand), abs_tol=1e-12)
-    assert math.isclose(ms, (1 - accuracy(predicted, true)) * mistakes, abs_tol=1e-12)
+    assert math.isclose(ms, (1 - accuracy(predicted, true)) * (mistakes or 0), abs_tol=1e-12)
+    assert (mistakes is None) == (accuracy(predicted, true) == 1)
 
 
 def test_calibration_error_by_hand() -> None:
@@ -41,7 +42,8 @@ def test_calibration_error_by_hand() -> None:
 def test_areas_and_forgetting() -> None:
     assert area([None, 10.0, 20.0]) == 15.0
     assert forgetting([10.0, 50.0, None, 30.0]) == 20.0
-    assert math.isnan(area([None]))
+    assert area([None]) is None
+    assert forgetting([]) is None
 
 
 def test_correlation_is_numpys() -> None:

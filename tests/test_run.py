@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from dhocl.config import RunConfig
 from dhocl.errors import InputError
 from dhocl.record import Record
 from dhocl.run import run
+from dhocl.stream import Stream
 
 SMALL = {
     "backbone": "tiny",
@@ -100,7 +102,7 @@ def test_summary_follows_from_the_curve(finished: Record) -> None:
     for line in curve:
         for scores in (line, line["path"]):
             wrong = 1 - scores["fine_accuracy"] / 100
-            assert scores["ms"] == pytest.approx(wrong * scores["ms_mistakes"])
+            assert scores["ms"] == pytest.approx(wrong * (scores["ms_mistakes"] or 0))
 
 
 def test_config_runs_again_to_the_same_end(finished: Record, tmp_path: Path) -> None:
@@ -163,7 +165,7 @@ def test_killed_and_resumed_is_the_same(tmp_path: Path) -> None:
 
 
 def _checkpoints(folder: Path) -> int:
-    """The step of the newest checkpoint."""
+    """The serial number of the newest checkpoint."""
     return max((int(path.name[:9]) for path in folder.glob("checkpoints/[0-9]*")), default=0)
 
 
@@ -203,17 +205,27 @@ def test_checkpoints_hold_what_they_were_given(tmp_path: Path) -> None:
         "list": [1, [2, None]],
         "big": 2**100,
     }
-    checkpoint.save(tmp_path, 7, state)
+    checkpoint.save(tmp_path, state)
     loaded = checkpoint.load_newest(tmp_path)
     assert torch.equal(loaded["a"].pop("x"), torch.arange(5))
     state["a"].pop("x")
     assert loaded == state
-    for step in (8, 9, 10):
-        checkpoint.save(tmp_path, step, {"step": step})
+    (tmp_path / ".000000009-ab.safetensors.partial").write_bytes(b"half")  # a crash while writing
+    for step in (9, 8, 3):
+        checkpoint.save(tmp_path, {"step": step})
+        assert checkpoint.load_newest(tmp_path) == {"step": step}, "the newest is the one written last"
     assert len(list(tmp_path.iterdir())) == checkpoint.KEEP
-    for path in tmp_path.iterdir():
-        path.write_bytes(b"")
+
+
+def test_damaged_checkpoints_do_not_stand_in_the_way_of_new_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in (1, 2):
+        checkpoint.save(tmp_path, {"step": step}).write_bytes(b"")
     assert checkpoint.load_newest(tmp_path) is None
+    assert capsys.readouterr().err.count("was damaged and is removed") == 2
+    checkpoint.save(tmp_path, {"step": 3})
+    assert checkpoint.load_newest(tmp_path) == {"step": 3}
 
 
 class Blindfold:
@@ -265,6 +277,12 @@ def test_the_learner_never_meets_the_true_tree(tmp_path: Path, monkeypatch: pyte
         (["--split-level", "7"], "--split-level 7"),
         (["--set", "colour=red"], "halo has no setting 'colour'"),
         (["--set", "hpr=perhaps"], "--set hpr=perhaps: expected one of true, false"),
+        (["--set", "gamma=0"], "--set gamma=0.0: expected a number above 0"),
+        (["--set", "cache_every=0"], "--set cache_every=0: expected a number above 0"),
+        (["--set", "lr_heads=nan"], "--set lr_heads=nan: expected a number from 0"),
+        (["--set", "lambda=-1"], "--set lambda=-1.0: expected a number from 0"),
+        (["--delay", "1.5"], "--delay 1.5"),
+        (["--vacant", "nan"], "--vacant nan"),
         (["--set", "lambda=x"], "--set lambda=x: expected a value of type float"),
         (["--set", "hpr"], "--set hpr: write it as key=value"),
         (["--dataset", "cifar100"], "--data"),
@@ -295,6 +313,61 @@ def test_a_run_is_not_overwritten(finished: Record) -> None:
         finish(RunConfig(**SMALL), finished.folder)
     with pytest.raises(InputError, match="is finished"):
         finish(RunConfig(**SMALL), finished.folder, resume=True)
+
+
+def test_a_run_is_not_resumed_with_other_settings_or_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = RunConfig(**SMALL | {"method": "acil"})
+    for progress in run(config, tmp_path / "run"):
+        if progress.step == 5:
+            break
+    with pytest.raises(InputError, match="was started with other settings"):
+        finish(dataclasses.replace(config, delay=3), tmp_path / "run", resume=True)
+    monkeypatch.setattr(Stream, "digest", lambda self: "another")
+    with pytest.raises(InputError, match="the data set has changed"):
+        finish(config, tmp_path / "run", resume=True)
+
+
+def test_a_run_that_failed_before_its_first_evaluation_can_be_started_again(tmp_path: Path) -> None:
+    for _ in run(RunConfig(**SMALL | {"method": "acil"}), tmp_path / "run"):
+        break
+    assert finish(RunConfig(**SMALL | {"method": "acil", "seed": 1}), tmp_path / "run").config().seed == 1
+
+
+def test_what_is_configured_reaches_those_it_is_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dhocl import run as module
+
+    seen: dict[str, tuple[object, ...]] = {}
+
+    def spy(name: str, real: type) -> None:
+        def spied(*given: object, **more: object) -> object:
+            seen[name] = given
+            return real(*given, **more)
+
+        monkeypatch.setattr(module, name, spied)
+
+    for name in ("Corrupted", "Curator", "PlanConfig"):
+        spy(name, getattr(module, name))
+    more = {"method": "acil", "delay": 3, "vacant": 0.1, "noise": 0.2, "overlap": 0.3, "passes": 2, "split_level": 1}
+    finish(RunConfig(**SMALL | more), tmp_path / "run")
+    assert seen["Corrupted"][1:] == (0.1, 0.2, 0)
+    assert seen["Curator"][1] == 3
+    assert seen["PlanConfig"] == (4, 0.3, 1, 2)
+
+
+def test_features_of_the_test_images_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dhocl.network import FrozenFeatures
+
+    images = 0
+    call = FrozenFeatures.__call__
+
+    def counted(self: FrozenFeatures, pixels: object) -> object:
+        nonlocal images
+        images += len(pixels)
+        return call(self, pixels)
+
+    monkeypatch.setattr(FrozenFeatures, "__call__", counted)
+    finish(RunConfig(**SMALL), tmp_path / "run")
+    assert images == SMALL["samples"] + SMALL["test_samples"]
 
 
 def test_output_that_can_not_be_written_is_told(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Surviving a crash: the state of a run in one file, written whole or not at all.
 
 The file is safetensors: tensors as they are, everything else as JSON in its header, nothing that could run code. Its
-name carries a hash of its content, so that damage shows and an older checkpoint can be taken instead.
+name carries a serial number and a hash of its content, so that the newest is known, damage shows, and an older one can
+be taken instead.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +21,16 @@ from torch import Tensor
 KEEP = 2  # the newest, and one before it should the newest be damaged
 
 
-def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
+def save(folder: Path, state: dict[str, Any]) -> Path:
     """Write a nested dict of tensors and JSON values; afterwards only the newest few remain."""
     folder.mkdir(parents=True, exist_ok=True)
+    serial = 1 + max((int(path.name[:9]) for path in _newest_first(folder)), default=0)
     tensors: dict[str, Tensor] = {}
     tree = _take_tensors(state, "", tensors)
     content = safetensors.torch.save(tensors, metadata={"state": json.dumps(tree)})
-    path = folder / f"{step:09d}-{_hash(content)}.safetensors"
+    path = folder / f"{serial:09d}-{_hash(content)}.safetensors"
     write_atomically(path, content)
-    for old in _newest_first(folder)[KEEP:]:
+    for old in [*_newest_first(folder)[KEEP:], *folder.glob(".*.partial")]:  # the latter from a crash while writing
         old.unlink()
     return path
 
@@ -35,9 +38,10 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
 def load_newest(folder: Path) -> dict[str, Any] | None:
     """The state of the newest checkpoint that is whole, or None."""
     for path in _newest_first(folder):
-        content = path.read_bytes()
-        if path.stem.endswith(f"-{_hash(content)}"):
+        if path.stem.endswith(f"-{_hash(path.read_bytes())}"):
             return load(path)
+        path.unlink()
+        print(f"dhocl: {path} was damaged and is removed; going on from the one before", file=sys.stderr)
     return None
 
 

@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from dhocl import backbones, checkpoint
+from dhocl.backbones import Backbone
 from dhocl.config import find_method, method_settings
-from dhocl.data.images import resize, square
+from dhocl.data.images import square
 from dhocl.data.treefile import read_tree
 from dhocl.decode import best_path
 from dhocl.errors import InputError
@@ -48,7 +50,7 @@ class Classifier:
         tree: str | Path | None = None,
         source: KnowledgeSource | None = None,
         method: str = "halo",
-        backbone: str = "efficientnet_lite0",
+        backbone: str | Backbone = "efficientnet_lite0",
         image_size: int = 96,
         buffer: int = 1000,
         batch: int = 32,
@@ -59,11 +61,13 @@ class Classifier:
     ) -> None:
         if len(set(levels)) != len(levels) or not levels:
             raise InputError(f"levels must be different names, coarsest first, not {list(levels)}")
+        if min(batch, image_size) < 1 or min(buffer, replay_batch, seed) < 0:
+            raise InputError("batch and image_size must be at least 1; buffer, replay_batch and seed not negative")
         truth = _read_tree(tree, levels) if tree is not None else None
         self._options = {
             "levels": list(levels),
             "method": method,
-            "backbone": backbone,
+            "backbone": backbone if isinstance(backbone, str) else None,
             "image_size": image_size,
             "buffer": buffer,
             "batch": batch,
@@ -72,11 +76,13 @@ class Classifier:
             "seed": seed,
             "settings": settings or {},
         }
+        self._sourced = source is not None
         self._truth = truth
         self.levels = tuple(levels)
         self._size = image_size
         self._batch = batch
-        setup = Setup(backbones.load(backbone), buffer, replay_batch, flip, seed)
+        network = backbones.load(backbone) if isinstance(backbone, str) else backbone
+        setup = Setup(network, buffer, replay_batch, flip, seed)
         chosen = method_settings(method, settings or {})
         self._learner: Learner = find_method(method).learner(setup, chosen)  # type: ignore[call-arg]
         self._curator = Curator(source or (Oracle(truth) if truth else Silent()), delay=0)
@@ -89,7 +95,7 @@ class Classifier:
     def learn(self, images: Any, labels: Iterable[tuple[str, str]]) -> None:
         """Learn from images, once: `labels` are (name, level) such as ("robin", "species")."""
         x = self._pixels(images)
-        named = [self._label(name, level) for name, level in labels]
+        named = [self._label(label) for label in labels]
         if len(x) != len(named):
             raise InputError(f"{len(x)} images, but {len(named)} labels: give one label an image")
         for start in range(0, len(x), self._batch):
@@ -121,7 +127,7 @@ class Classifier:
     def link(self, child: tuple[str, str], parent: tuple[str, str]) -> None:
         """Tell by hand that `child` lies below `parent`; both are (name, level) and must have been learned."""
         try:
-            self.taxonomy.link(*(self.taxonomy.id(self._label(*label)) for label in (child, parent)))
+            self.taxonomy.link(*(self.taxonomy.id(self._label(label)) for label in (child, parent)))
         except (KeyError, ValueError) as error:
             raise InputError(str(error.args[0])) from None
 
@@ -129,19 +135,27 @@ class Classifier:
         """Everything, so that `load` goes on exactly as this would."""
         state = {
             "options": self._options,
+            "sourced": self._sourced,
             "tree": self._truth.dumps() if self._truth else None,
             "curator": self._curator.state_dict(),
             "learner": self._learner.state_dict(),
         }
-        checkpoint.save(Path(folder), self._curator.step, state)
+        checkpoint.save(Path(folder), state)
 
     @classmethod
-    def load(cls, folder: str | Path, source: KnowledgeSource | None = None) -> Classifier:
-        """A saved classifier; a knowledge source of your own is not saved and must be given again."""
+    def load(
+        cls, folder: str | Path, *, source: KnowledgeSource | None = None, backbone: Backbone | None = None
+    ) -> Classifier:
+        """A saved classifier. A knowledge source or a backbone of your own is not saved and must be given again."""
         state = checkpoint.load_newest(Path(folder))
         if state is None:
             raise InputError(f"{folder} holds no whole classifier: give the folder that `save` wrote")
         options = dict(state["options"])
+        if state["sourced"] and source is None:
+            raise InputError(f"the classifier in {folder} had a knowledge source of its own: give it as source=")
+        if options["backbone"] is None and backbone is None:
+            raise InputError(f"the classifier in {folder} had a backbone of its own: give it as backbone=")
+        options["backbone"] = backbone or options["backbone"]
         classifier = cls(options.pop("levels"), source=source, **options)
         if state["tree"] is not None:
             classifier._truth = Taxonomy.loads(state["tree"])
@@ -150,7 +164,10 @@ class Classifier:
         classifier._learner.load_state_dict(state["learner"])
         return classifier
 
-    def _label(self, name: str, level: str) -> Label:
+    def _label(self, label: tuple[str, str]) -> Label:
+        if isinstance(label, str) or len(label) != 2:
+            raise InputError(f"the label {label!r} is not a pair: write it as (name, level)")
+        name, level = label
         if level not in self.levels:
             raise InputError(f"{name!r} has the unknown level {level!r}: choose of {', '.join(self.levels)}")
         return Label(name, self.levels.index(level))
@@ -159,12 +176,11 @@ class Classifier:
         return self.taxonomy.labels[int(self.taxonomy.nodes(level)[column])].name
 
     def _pixels(self, images: Any) -> Tensor:
-        """Paths, PIL images or arrays -> (n, 3, size, size) uint8."""
-        if isinstance(images, (str, Path)):
-            images = [images]
-        if len(images) == 0:
+        """Paths, PIL images or arrays, or a single one -> (n, 3, size, size) uint8."""
+        single = isinstance(images, (str, Path, Image.Image)) or getattr(images, "ndim", 4) == 3
+        pixels = [_pixels(image, self._size, place) for place, image in enumerate([images] if single else images)]
+        if not pixels:
             raise InputError("no image given")
-        pixels = [_pixels(image, self._size, place) for place, image in enumerate(images)]
         return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous()
 
 
@@ -174,7 +190,13 @@ def _pixels(image: Any, size: int, place: int) -> np.ndarray:
         if not Path(image).is_file():
             raise InputError(f"image {place}: there is no file {image}")
         return square(Path(image), size, f"image {place} ({image})")
-    array = np.asarray(image)
+    if isinstance(image, Image.Image):
+        return square(image, size, f"image {place}")
+    return square(Image.fromarray(_bytes(np.asarray(image), place)), size, f"image {place}")
+
+
+def _bytes(array: np.ndarray, place: int) -> np.ndarray:
+    """An array as (H, W, 3) uint8."""
     if array.ndim == 3 and array.shape[0] == 3 and array.shape[2] != 3:  # as torch has them
         array = array.transpose(1, 2, 0)
     if array.ndim != 3 or array.shape[2] != 3:
@@ -187,15 +209,7 @@ def _pixels(image: Any, size: int, place: int) -> np.ndarray:
         if array.min() < 0 or array.max() > 1:
             raise InputError(f"image {place} is {array.dtype} outside 0..1: give uint8, or floats from 0 to 1")
         array = (array * 255).round().astype(np.uint8)
-    pixels: np.ndarray = resize(np.ascontiguousarray(_centre(array))[None], size)[0]
-    return pixels
-
-
-def _centre(array: np.ndarray) -> np.ndarray:
-    """The central square."""
-    side = min(array.shape[:2])
-    top, left = (array.shape[0] - side) // 2, (array.shape[1] - side) // 2
-    return array[top : top + side, left : left + side]
+    return np.ascontiguousarray(array)
 
 
 def _read_tree(file: str | Path, levels: Sequence[str]) -> Taxonomy:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from dhocl.errors import InputError
 
@@ -136,7 +137,7 @@ def run(
         raise typer.Exit(130) from None
     page = write_report([out], out / "report.html")
     if not quiet:
-        Console().print(f"Open [bold]{page}[/bold] to see it.", soft_wrap=True)
+        Console().print(f"Open {page} to see it.", soft_wrap=True, markup=False)
 
 
 _NOT_CONFIG = {"context", "set_", "out", "resume", "quiet"}
@@ -198,19 +199,22 @@ def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
     for column in columns:
         table.add_column(column, no_wrap=column == columns[0])
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     Console().print(table)
 
 
 @app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs; several are compared on one page.")],
-    out: Annotated[Path | None, typer.Option(help="The page; report.html in the first folder by default.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The page; report.html in the run's folder, or compare.html here, by default.")
+    ] = None,
 ) -> None:
     """Make the page of a run, or compare several on one page."""
     from dhocl.report import write_report
 
-    Console().print(f"Wrote [bold]{write_report(runs, out or runs[0] / 'report.html')}[/bold]", soft_wrap=True)
+    page = out or (runs[0] / "report.html" if len(runs) == 1 else Path("compare.html"))
+    Console().print(f"Wrote {write_report(runs, page)}", soft_wrap=True, markup=False)
 
 
 # What the operating system refuses for want of room or rights.

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from dhocl.errors import InputError
-from dhocl.learner import Settings
 from dhocl.methods import METHODS, Method
+from dhocl.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class RunConfig:
         for name in ("buffer", "replay_batch", "seed"):
             if getattr(self, name) < 0:
                 raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)}: not negative")
-        if not self.delay >= 0:
-            raise InputError(f"--delay {self.delay}: a number of batches from 0, or inf")
-        if self.vacant < 0 or self.noise < 0 or self.vacant + self.noise > 1:
+        if not (self.delay >= 0 and (math.isinf(self.delay) or self.delay == int(self.delay))):
+            raise InputError(f"--delay {self.delay}: a whole number of batches from 0, or inf")
+        if not (self.vacant >= 0 and self.noise >= 0 and self.vacant + self.noise <= 1):
             raise InputError(f"--vacant {self.vacant} --noise {self.noise}: shares that sum to at most 1")
         if self.decode not in ("level", "path"):
             raise InputError(f"--decode {self.decode}: level or path")
@@ -65,7 +65,12 @@ class RunConfig:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> RunConfig:
-        return cls(**fields | {"delay": float(fields["delay"])})
+        try:
+            return cls(**fields | {"delay": float(fields["delay"])})
+        except (TypeError, KeyError, ValueError) as error:
+            raise InputError(
+                f"a stored configuration can not be read ({error}): was it made by another version?"
+            ) from None
 
 
 def find_method(name: str) -> Method:

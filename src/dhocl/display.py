@@ -27,7 +27,7 @@ def watch(progress: Iterator[Progress], config: RunConfig, folder: Path, quiet: 
             pass
         return
     console = Console()
-    console.print(f"[bold]{config.method}[/bold] on [bold]{config.dataset}[/bold], seed {config.seed} → {folder}")
+    console.print(f"{config.method} on {config.dataset}, seed {config.seed} → {folder}", markup=False, soft_wrap=True)
     first = list(islice(progress, 1))  # reading the data has a display of its own; a resumed run may be at its end
     record = Record(folder)
     show = _live if console.is_terminal else _lines
@@ -64,7 +64,7 @@ def _lines(progress: Iterator[Progress], config: RunConfig, names: list[str], co
             left = (time.monotonic() - began) / max(1, now.samples - done) * (now.total - now.samples)
             console.print(
                 f"{now.samples:>6}/{now.total}  {now.rate:.0f}/s  {left:.0f} s left  accuracy: {levels}  "
-                f"MS {judged.get('ms', float('nan')):.2f}  classes {len(now.taxonomy)}, "
+                f"MS {_number(judged.get('ms'), 2)}  classes {len(now.taxonomy)}, "
                 f"unanchored {len(now.taxonomy.unanchored)}",
                 soft_wrap=True,
                 highlight=False,
@@ -78,7 +78,7 @@ def _standing(now: Progress, scores: Scores, config: RunConfig, names: list[str]
     for column in ("level", "classes known", "accuracy %"):
         table.add_column(column, justify="left" if column == "level" else "right")
     for level, width in now.taxonomy.widths.items():
-        table.add_row(names[level], str(width), _percent(judged.get("level_accuracy", {}).get(str(level))))
+        table.add_row(names[level], str(width), _number(judged.get("level_accuracy", {}).get(str(level))))
     known = f"{len(now.taxonomy)} classes on {len(now.taxonomy.levels)} levels"
     severity = f", mistake severity {judged['ms']:.2f}" if "ms" in judged else ""
     return Group(table, f"{known}, {len(now.taxonomy.unanchored)} unanchored{severity}")
@@ -100,11 +100,11 @@ def result_table(record: Record, config: RunConfig) -> Table:
     for name in ("AAUC", "FAUC", "MS ↓", "FFAcc", "FAAcc", *(names[int(level)] for level in levels)):
         table.add_column(name, justify="right", no_wrap=True)
     for title, prefix in prefixes.items():
-        five = [_percent(summary[prefix + name]) for name in ("AAUC", "FAUC", "MS", "FFAcc", "FAAcc")]
-        five[2] = f"{summary[prefix + 'MS']:.2f}"
-        table.add_row(title, *five, *(_percent(summary[prefix + "level_accuracy"][level]) for level in levels))
+        digits = {"AAUC": 1, "FAUC": 1, "MS": 2, "FFAcc": 1, "FAAcc": 1}
+        five = [_number(summary[prefix + name], places) for name, places in digits.items()]
+        table.add_row(title, *five, *(_number(summary[prefix + "level_accuracy"][level]) for level in levels))
     return table
 
 
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+def _number(value: float | None, places: int = 1) -> str:
+    return "-" if value is None else f"{value:.{places}f}"

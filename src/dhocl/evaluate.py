@@ -57,7 +57,7 @@ class Evaluator:
                 scores["ms"], scores["ms_mistakes"] = severity(predicted[known], truth[known], self._heights)
         scores["accuracy"] = sum(levels.values()) / len(levels) if levels else None
         scores["fine_accuracy"] = levels.get(str(self._tree.levels[-1]))
-        scores["path_consistency"] = 100 * self._consistency(predictions)
+        scores["path_consistency"] = 100 * self._consistency(predictions, list(probabilities))
         return scores
 
     def _true_columns(self, level: int, taxonomy: Taxonomy) -> Tensor:
@@ -66,15 +66,17 @@ class Evaluator:
             [self._tree.column(self._tree.id(taxonomy.labels[node])) for node in taxonomy.nodes(level).tolist()]
         )
 
-    def _consistency(self, predictions: Tensor) -> float:
-        """Share of images whose predictions, (n, levels) true columns, lie on one path of the true tree."""
+    def _consistency(self, predictions: Tensor, levels: list[int]) -> float:
+        """Share of images whose predictions, (n, levels) true columns, lie on one path of the true tree.
+
+        Judged from the finest predicted level up; a rank that the path lacks can not be contradicted.
+        """
+        fine = max(levels)
+        predicted = predictions[:, self._tree.levels.index(fine)]
         agree = torch.ones(len(predictions), dtype=torch.bool)
-        fine = self._tree.levels[-1]
-        predicted = predictions[:, -1]
-        for place, level in enumerate(self._tree.levels[:-1]):
+        for level in levels:
             above = self._tree.ancestors(fine, level)[predicted]
-            told = (predictions[:, place] != UNKNOWN) & (predicted != UNKNOWN)
-            agree &= (above == predictions[:, place]) | ~told
+            agree &= (above == predictions[:, self._tree.levels.index(level)]) | (above == UNKNOWN)
         return agree.double().mean().item()
 
 

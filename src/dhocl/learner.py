@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor
 
 from dhocl.backbones import Backbone
+from dhocl.settings import Settings
 from dhocl.taxonomy import Taxonomy
 
 
@@ -28,8 +29,8 @@ class Setup(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What every method that trains a network shares; a method adds its own. Reached by --set key=value."""
+class TrainSettings(Settings):
+    """What every method that trains a network shares."""
 
     lr_backbone: float = 1e-4
     lr_heads: float = 1e-3
@@ -68,4 +69,4 @@ class Learner(ABC):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, part in self.parts().items():
-            part.load_state_dict(state.get(name, {}))
+            part.load_state_dict(state[name])

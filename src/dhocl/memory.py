@@ -59,7 +59,7 @@ class Memory:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.size, self.seen = state["size"], state["seen"]
         self.columns = {}
-        for name, values in state.get("columns", {}).items():
+        for name, values in state["columns"].items():
             self.columns[name] = torch.empty((self.capacity, *values.shape[1:]), dtype=values.dtype)
             self.columns[name][: self.size] = values
 

@@ -13,15 +13,15 @@ def accuracy(predicted: Tensor, true: Tensor) -> float:
     return (predicted == true).double().mean().item()
 
 
-def severity(predicted: Tensor, true: Tensor, heights: Tensor) -> tuple[float, float]:
-    """Mean LCA height between predicted and true leaf over all images, and over the mistakes alone (0 if none).
+def severity(predicted: Tensor, true: Tensor, heights: Tensor) -> tuple[float, float | None]:
+    """Mean LCA height between predicted and true leaf over all images, and over the mistakes alone, if there are any.
 
     predicted, true (n,) leaf columns; heights (C, C). The first is the paper's MS, the second Bertinetto's severity:
     MS = (1 - accuracy) x severity of mistakes.
     """
     height = heights[predicted, true].double()
     wrong = predicted != true
-    return height.mean().item(), height[wrong].mean().item() if wrong.any() else 0.0
+    return height.mean().item(), height[wrong].mean().item() if wrong.any() else None
 
 
 def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> float:
@@ -39,13 +39,13 @@ def correlation(a: Tensor, b: Tensor) -> float | None:
     return (a @ b / scale).item() if scale > 0 else None
 
 
-def area(curve: Sequence[float | None]) -> float:
+def area(curve: Sequence[float | None]) -> float | None:
     """Mean over the evaluations that have a value: the A_AUC of i-Blurry."""
     values = [value for value in curve if value is not None]
-    return sum(values) / len(values) if values else float("nan")
+    return sum(values) / len(values) if values else None
 
 
-def forgetting(curve: Sequence[float | None]) -> float:
+def forgetting(curve: Sequence[float | None]) -> float | None:
     """Best minus last."""
     values = [value for value in curve if value is not None]
-    return max(values) - values[-1] if values else float("nan")
+    return max(values) - values[-1] if values else None

@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from dhocl.backbones import Backbone, frozen
+from dhocl.errors import InputError
 from dhocl.heads.linear import LinearHeads
-from dhocl.learner import Settings, Setup
+from dhocl.learner import Setup, TrainSettings
 from dhocl.optim import Optimizer
 from dhocl.rng import Rng
 from dhocl.taxonomy import Taxonomy
@@ -19,8 +20,8 @@ from dhocl.taxonomy import Taxonomy
 class Network:
     """f with a linear head per level. The set-up's backbone becomes f: it is trained in place."""
 
-    def __init__(self, setup: Setup, settings: Settings) -> None:
-        self.f: Backbone = setup.backbone.train()
+    def __init__(self, setup: Setup, settings: TrainSettings) -> None:
+        self.f: Backbone = setup.backbone.eval()  # also in training: no dropout, no batch statistics, no surprise
         self.optimizer = Optimizer(settings.weight_decay)
         self.optimizer.add(((f"f.{name}", p) for name, p in self.f.named_parameters()), settings.lr_backbone)
         self._rng = Rng(setup.seed, "heads")
@@ -40,6 +41,10 @@ class Network:
         self.heads.grow(taxonomy)
 
     def step(self, loss: Tensor) -> None:
+        if not torch.isfinite(loss):
+            raise InputError(
+                f"the loss became {loss.item()}: training diverged; lower the learning rates (--set lr_...)"
+            )
         self.optimizer.step(loss)
 
     def state_dict(self) -> dict[str, Any]:
@@ -51,7 +56,7 @@ class Network:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.f.load_state_dict(state["f"])
-        self.heads.load_state_dict(state.get("heads", {}))
+        self.heads.load_state_dict(state["heads"])
         self._rng.load_state_dict(state["rng"])
 
 

@@ -78,7 +78,7 @@ class Record:
         write_atomically(self.folder / "taxonomy.jsonl", taxonomy.dumps().encode())
 
     def taxonomy(self) -> Taxonomy:
-        return Taxonomy.loads((self.folder / "taxonomy.jsonl").read_text())
+        return Taxonomy.loads((self.folder / "taxonomy.jsonl").read_text(encoding="utf-8"))
 
     def finish(self, summary: dict[str, Any], matrices: dict[str, Tensor]) -> None:
         tensors = {name: matrix.contiguous() for name, matrix in matrices.items()}
@@ -99,5 +99,8 @@ class Record:
         path = self.folder / name
         if not path.exists():
             raise InputError(f"{self.folder} is not the folder of a run: it has no {name}")
-        value: dict[str, Any] = json.loads(path.read_text())
+        try:
+            value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            raise InputError(f"{path} is damaged: start the run anew with another --out") from None
         return value

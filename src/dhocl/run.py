@@ -20,7 +20,7 @@ from dhocl.knowledge import Corrupted, Curator, KnowledgeSource, Oracle
 from dhocl.learner import Batch, Learner, Setup
 from dhocl.metrics import correlation
 from dhocl.record import Record
-from dhocl.stream import PlanConfig, Stream, digest, given, plan
+from dhocl.stream import PlanConfig, Stream, given, plan
 from dhocl.taxonomy import Taxonomy
 
 
@@ -55,8 +55,7 @@ def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progr
     """Run an experiment, yielding after each batch; its files are in `folder`."""
     record = _open(config, folder, resume)
     dataset = load_dataset(config)
-    table = make_plan(config, dataset)
-    stream = Stream(dataset, table, config.batch)
+    stream = Stream(dataset, make_plan(config, dataset), config.batch)
     learner = make_learner(config, dataset)
     curator = Curator(make_source(config, dataset), config.delay)
     evaluator = Evaluator(dataset)
@@ -65,11 +64,12 @@ def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progr
 
     state = checkpoint.load_newest(record.checkpoints) if resume else None
     if state is None:
-        record.start(config, digest(table), dataset.levels)
+        record.start(config, stream.digest(), dataset.levels)
         start = 0
     else:
-        if digest(table) != record.describe()["stream"]:
+        if stream.digest() != record.describe()["stream"]:
             raise InputError(f"the data set has changed since {folder} was started: its stream is another one")
+        torch.set_num_threads(record.describe()["threads"])  # another number would change the last bits
         learner.load_state_dict(state["learner"])
         curator.load_state_dict(state["curator"])
         clock.load_state_dict(state["clock"])
@@ -96,7 +96,7 @@ def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progr
                 "curator": curator.state_dict(),
                 "clock": clock.state_dict(),
             }
-            checkpoint.save(record.checkpoints, step, {"step": step, "curve": curve} | parts)
+            checkpoint.save(record.checkpoints, {"step": step, "curve": curve} | parts)
         yield Progress(
             step,
             len(stream),
@@ -119,6 +119,10 @@ def load_dataset(config: RunConfig) -> Dataset:
 def make_plan(config: RunConfig, dataset: Dataset) -> np.ndarray:
     nodes = dataset.train.nodes.numpy()
     if dataset.given:
+        for name in ("groups", "overlap", "split_level", "passes"):
+            if getattr(config, name) != getattr(RunConfig(), name):
+                flag = name.replace("_", "-")
+                raise InputError(f"{dataset.name} comes in an order of its own: --{flag} has no place, leave it out")
         return given(nodes, dataset.tree)
     shape = PlanConfig(config.groups, config.overlap, config.split_level, config.passes, seed=config.seed)
     return plan(nodes, dataset.tree, shape)
@@ -146,7 +150,9 @@ def _open(config: RunConfig, folder: Path, resume: bool) -> Record:
         raise InputError(f"nothing to resume: {folder} holds no run")
     if resume and record.finished:
         raise InputError(f"{folder} is finished: see its summary.json, or choose another --out")
-    if record.exists and not resume:
+    if resume and record.config() != config:
+        raise InputError(f"{folder} was started with other settings: see its config.json, or choose another --out")
+    if (record.curve() or record.finished) and not resume:
         raise InputError(f"{folder} holds a run already: continue it with --resume, or choose another --out")
     place = next(parent for parent in [folder, *folder.absolute().parents] if parent.exists())
     if not (place.is_dir() and os.access(place, os.W_OK)):

@@ -129,13 +129,12 @@ def test_a_changed_image_is_not_taken_from_the_cache(data: Path) -> None:
         ("pics/robin.png", "/etc/passwd", "line 3: the path '/etc/passwd' is not inside"),
         ("pics/robin.png", "", "line 3: the path '' is not inside"),
         ("species,train", "species,valid", "line 2: unknown split 'valid'; write train or test"),
-        ("species,test", "species,train", "has no test rows: mark some rows split=test"),
         (PLAIN[PLAIN.index("pics/wren") : PLAIN.index("pics/tabby")], "", "has no training rows"),
         (PLAIN, "", "is empty: expected a header line"),
         (PLAIN, "path,label,level\n", "is empty below its header"),
         ("species,train", "species,train,x,y", "line 2: 6 cells, but the header has 4 columns"),
     ],
-    ids=range(16),
+    ids=range(15),
 )
 def test_each_fault_is_named_with_its_line(data: Path, old: str, new: str, message: str) -> None:
     (data / "empty.png").touch()
@@ -161,10 +160,19 @@ def test_the_folder_must_be_there(tmp_path: Path) -> None:
             load("folder", Selection(folder))
 
 
-def test_without_a_stream_order_some_training_images_can_be_held_out(data: Path) -> None:
+def test_some_training_images_can_be_held_out(data: Path) -> None:
     rows = "".join(f"pics/{name}.png,{name},species,train\n" for name in ("wren", "tabby", "robin") * 5)
     dataset = read(data, PLAIN + rows, holdout=True)
     assert (len(dataset.train), len(dataset.test)) == (14, 3)
     assert np.unique(dataset.test.nodes.numpy()).size == 3
-    with pytest.raises(InputError, match="--holdout needs a data set without a stream order"):
-        read(data, PLAIN + rows + "pics/some bird.png,bird,kind,train\n", holdout=True)
+
+
+def test_where_no_row_is_marked_as_test_some_are_held_out_and_the_stream_keeps_its_order(data: Path) -> None:
+    rows = "".join(f"pics/{name}.png,{name},species,train\n" for name in ("wren", "tabby", "robin") * 5)
+    unmarked = PLAIN.replace("species,test", "species,train") + rows + "pics/some bird.png,bird,kind,train\n"
+    dataset = read(data, unmarked)
+    whole = len(dataset.train) + len(dataset.test)
+    assert dataset.given
+    assert len(dataset.test) == whole // 5
+    names = [dataset.tree.labels[node].name for node in dataset.train.nodes.tolist()]
+    assert names[-1] == "bird" or "bird" in [dataset.tree.labels[n].name for n in dataset.test.nodes.tolist()]

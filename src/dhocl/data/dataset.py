@@ -69,15 +69,13 @@ class Selection:
 
 
 def select(source: Source, selection: Selection) -> Dataset:
-    """Draw the asked subsets, class-balanced, and decode them."""
+    """Draw the asked subsets, class-balanced, and decode them. Where there is no test image, others are held out."""
     rng = np.random.default_rng([selection.seed, 0xDA7A])
     train, test = np.arange(len(source.train.nodes)), np.arange(len(source.test.nodes))
     judge = source.test
-    if selection.holdout:
-        if source.given:
-            raise InputError("--holdout needs a data set without a stream order of its own")
+    if selection.holdout or len(test) == 0:
         judge = source.train
-        held = len(train) // 5 if selection.test_samples is None else selection.test_samples
+        held = max(1, len(train) // 5) if selection.test_samples is None else selection.test_samples
         test = balanced(source.train.nodes, held, rng)
         train = np.setdiff1d(train, test)
         if not len(train):

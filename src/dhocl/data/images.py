@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
 from typing import TypeVar
@@ -22,10 +23,10 @@ CHUNK = 1024  # images resized at once: bounds the memory
 LONG = 500  # images from which on decoding is worth a progress bar: about two seconds
 
 
-def square(file: Path | BytesIO, size: int, what: str) -> np.ndarray:
+def square(source: Path | BytesIO | Image.Image, size: int, what: str) -> np.ndarray:
     """(size, size, 3) uint8: the image upright, in RGB, scaled to cover the square, cropped at its centre."""
     try:
-        with Image.open(file) as image:
+        with nullcontext(source) if isinstance(source, Image.Image) else Image.open(source) as image:
             image.draft(None, (2 * size, 2 * size))  # a JPEG far too large is decoded at a fraction of its size
             upright = _rgb(ImageOps.exif_transpose(image))
             return np.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC))

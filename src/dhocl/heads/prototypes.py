@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from dhocl.heads.growing import GrowingRows
 from dhocl.optim import Optimizer
 from dhocl.rng import Rng
+from dhocl.settings import Settings
 from dhocl.taxonomy import UNKNOWN, Taxonomy
 
 
@@ -64,7 +65,7 @@ def temporal_drift(patches: Tensor, bank: Tensor, cached: Tensor, share: float) 
 
 
 @dataclass(frozen=True)
-class HprSettings:
+class HprSettings(Settings):
     """The defaults are mended (docs/deviations.md); `letter` is the paper as printed."""
 
     prototypes: int = 5  # J per class
@@ -78,6 +79,8 @@ class HprSettings:
     cache_every: int = 20  # steps between snapshots of the prototypes
     logit_scale: float = 4.0
     letter: bool = False
+
+    positive = frozenset({"prototypes", "prototype_size", "top_patches", "cache_every", "logit_scale"})
 
 
 class Prototypes:
@@ -207,9 +210,9 @@ class Prototypes:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._adapter.load_state_dict(state["adapter"])
-        for level, bank in state.get("banks", {}).items():
+        for level, bank in state["banks"].items():
             self._bank(int(level)).load_state_dict(bank)
-        self._cached = {int(level): bank.clone() for level, bank in state.get("cached", {}).items()}
+        self._cached = {int(level): bank.clone() for level, bank in state["cached"].items()}
         self._steps = state["steps"]
         self._rng.load_state_dict(state["rng"])
 

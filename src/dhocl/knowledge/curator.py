@@ -26,7 +26,7 @@ class Curator:
             raise ValueError(f"delay must be 0 or more batches, not {delay}")
         self.source = source
         self.delay = delay
-        self.taxonomy = taxonomy or Taxonomy()
+        self.taxonomy = Taxonomy() if taxonomy is None else taxonomy
         self.step = self.taxonomy.time
         self.pending: deque[tuple[int, list[Link]]] = deque()  # (batch from which the links are usable, links)
 
@@ -43,7 +43,7 @@ class Curator:
         while self.pending and self.pending[0][0] <= self.step:
             for child, parent in self.pending.popleft()[1]:
                 tree.link(tree.id(child), tree.id(parent))
-        return torch.tensor([tree.id(label) for label in labels])
+        return torch.tensor([tree.id(label) for label in labels], dtype=torch.long)
 
     def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = {

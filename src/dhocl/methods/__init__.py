@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dhocl.learner import Learner, Settings
+from dhocl.learner import Learner, TrainSettings
 from dhocl.methods.acil import ACIL, AnalyticSettings
 from dhocl.methods.er import ER
 from dhocl.methods.halo import HALO, HaloSettings
+from dhocl.settings import Settings
 
 
 class Method(NamedTuple):
@@ -24,7 +25,7 @@ METHODS: dict[str, Method] = {
         "linear and analytic heads mixed by PredLA, hierarchical prototypes",
         "Wang et al. 2026",
     ),
-    "er": Method(ER, Settings, "experience replay from a reservoir, HAF loss", "Rolnick et al. 2019"),
+    "er": Method(ER, TrainSettings, "experience replay from a reservoir, HAF loss", "Rolnick et al. 2019"),
     "acil": Method(
         ACIL,
         AnalyticSettings,

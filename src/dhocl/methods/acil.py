@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from dhocl.heads.analytic import AnalyticHeads
-from dhocl.learner import Batch, Learner, Part, Settings, Setup
+from dhocl.learner import Batch, Learner, Part, Setup
 from dhocl.network import FrozenFeatures
 from dhocl.rng import Rng
+from dhocl.settings import Settings
 from dhocl.taxonomy import Taxonomy
 
 
@@ -20,6 +21,8 @@ class AnalyticSettings(Settings):
     expansion: int = 0  # width of the random ReLU layer; 0: none
     normalise: bool = True  # scale features to unit length
     analytic_tau: float = 0.05  # outputs live in about [0, 1]; this turns them into probabilities
+
+    positive = frozenset({"gamma", "analytic_tau"})
 
 
 class ACIL(Learner):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from dhocl.augment import augment
-from dhocl.learner import Batch, Learner, Part, Settings, Setup
+from dhocl.learner import Batch, Learner, Part, Setup, TrainSettings
 from dhocl.losses import haf, rows
 from dhocl.memory import Reservoir
 from dhocl.network import Network
@@ -17,7 +17,7 @@ from dhocl.taxonomy import Taxonomy
 class ER(Learner):
     """One step a batch on the stream and a replay batch together, each under the HAF loss."""
 
-    def __init__(self, setup: Setup, settings: Settings) -> None:
+    def __init__(self, setup: Setup, settings: TrainSettings) -> None:
         self.setup = setup
         self.rng = Rng(setup.seed, "learner")
         self.net = Network(setup, settings)

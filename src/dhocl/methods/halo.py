@@ -12,7 +12,7 @@ from dhocl.augment import augment
 from dhocl.errors import InputError
 from dhocl.heads.predla import Anchor, PredLA
 from dhocl.heads.prototypes import HprSettings, Prototypes
-from dhocl.learner import Batch, Learner, Part, Setup
+from dhocl.learner import Batch, Learner, Part, Setup, TrainSettings
 from dhocl.losses import haf, mixture_nll, multi_ce, rows
 from dhocl.memory import Reservoir
 from dhocl.methods.acil import AnalyticSettings, analytic_heads
@@ -22,7 +22,7 @@ from dhocl.taxonomy import Taxonomy
 
 
 @dataclass(frozen=True)
-class HaloSettings(AnalyticSettings, HprSettings):
+class HaloSettings(TrainSettings, AnalyticSettings, HprSettings):
     """`heads` and `hpr` switch the parts for the ablation; PredLA alone is both heads without hpr."""
 
     heads: Literal["both", "linear", "analytic"] = "both"
@@ -32,6 +32,8 @@ class HaloSettings(AnalyticSettings, HprSettings):
     lr_tau: float = 0.1
     delta: float = 0.5
     anchor: Anchor = "analytic"  # the head whose temperature stays; in the paper neither
+
+    positive = AnalyticSettings.positive | HprSettings.positive | {"linear_tau"}
 
 
 class HALO(Learner):
@@ -59,20 +61,21 @@ class HALO(Learner):
         x = torch.cat([batch.x, replay["x"]]) if replay else batch.x
         targets = taxonomy.complete(torch.cat([batch.y, replay["y"]]) if replay else batch.y)  # (b + r, levels)
 
-        phi = self.f0(batch.x)
-        self.analytic.grow(taxonomy)
-        self.analytic.learn(self.analytic.embed(phi), targets[:b], taxonomy.levels)
-
+        phi = {} if self.settings.heads == "linear" else {"phi": self.f0(batch.x)}
+        if phi:
+            self.analytic.grow(taxonomy)
+            self.analytic.learn(self.analytic.embed(phi["phi"]), targets[:b], taxonomy.levels)
         if self.settings.heads == "analytic":
             return {}
 
         self.net.grow(taxonomy)
-        self.predla.grow(taxonomy.levels)
         logits, feature_map = self.net(augment(x, self.rng, self.setup.flip))
         again = rows(logits, slice(b, None))
         terms = {"linear": multi_ce(rows(logits, slice(b)), targets[:b])}
         if replay:
             terms["replay"] = haf(again, targets[b:], taxonomy)
+        if self.settings.heads == "both":
+            self.predla.grow(taxonomy.levels)
         if replay and self.settings.heads == "both":
             analytic = self.analytic(self.analytic.embed(replay["phi"]))
             terms["mixture"] = mixture_nll(self.predla(again, analytic), targets[b:])
@@ -87,7 +90,7 @@ class HALO(Learner):
 
         if "mixture" in terms:
             self.predla.match_entropies(again, analytic)
-        self.memory.insert(x=batch.x, y=batch.y, phi=phi)
+        self.memory.insert(x=batch.x, y=batch.y, **phi)
         if self.prototypes:
             self.prototypes.tick()
         return {f"loss.{name}": term.item() for name, term in terms.items()} | self.predla.stats()

@@ -1,6 +1,6 @@
 """The stream: a pure plan, and the loader that reads it."""
 
 from dhocl.stream.loader import Stream
-from dhocl.stream.plan import PlanConfig, digest, given, plan
+from dhocl.stream.plan import PlanConfig, given, plan
 
-__all__ = ["PlanConfig", "Stream", "digest", "given", "plan"]
+__all__ = ["PlanConfig", "Stream", "given", "plan"]

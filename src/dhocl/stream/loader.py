@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -24,7 +25,6 @@ class Stream:
         self._table = table
         self._batch = batch
         tree = dataset.tree
-        labels: dict[int, Label] = dict(enumerate(tree.labels))
         images, levels = torch.from_numpy(table[:, 0]), table[:, 1]
         places = torch.from_numpy(np.searchsorted(tree.levels, levels))
         columns = tree.paths[dataset.train.nodes[images], places]
@@ -32,7 +32,7 @@ class Stream:
             sample = int((columns == UNKNOWN).nonzero()[0])
             raise InputError(f"sample {sample} of the plan asks for level {levels[sample]}, which its image lacks")
         self._labels: list[Label] = [
-            labels[int(tree.nodes(int(level))[column])] for level, column in zip(levels, columns, strict=True)
+            tree.labels[int(tree.nodes(int(level))[column])] for level, column in zip(levels, columns, strict=True)
         ]
 
     def __len__(self) -> int:
@@ -41,6 +41,13 @@ class Stream:
     @property
     def samples(self) -> int:
         return len(self._table)
+
+    def digest(self) -> str:
+        """A fingerprint of order, labels and pixels: two runs with the same one saw the same stream."""
+        content = hashlib.blake2b(np.ascontiguousarray(self._table, dtype="<i8").tobytes(), digest_size=8)
+        content.update(repr([tuple(label) for label in self._labels]).encode())
+        content.update(self._images.contiguous().numpy().data)
+        return content.hexdigest()
 
     def batches(self, start: int = 0) -> Iterator[tuple[Tensor, list[Label]]]:
         """(x (b, 3, H, W) uint8, b labels) for each step after the first `start`."""

@@ -6,7 +6,6 @@ method, can be hashed, saved and tested without one image.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,13 +34,16 @@ def plan(nodes: np.ndarray, tree: Taxonomy, config: PlanConfig) -> np.ndarray:
     rng = np.random.default_rng([config.seed, 0x57E4])
     paths = tree.paths.numpy()[nodes]  # (N, levels)
     groups = deal(paths[:, _split_place(tree, config)], config, rng)
-    weights = _level_weights(len(tree.levels), config)
+    weights = _level_weights(len(tree.levels), config) * (paths != UNKNOWN)  # (N, levels): none where a rank is missing
+    if (weights.sum(1) == 0).any():
+        raise InputError("some images have no class at any level that `granularity` admits")
+    below = np.cumsum(weights / weights.sum(1, keepdims=True), axis=1)
     parts = []
     for members in groups:
         for _ in range(config.passes):
             images = rng.permutation(members)
-            levels = rng.choice(tree.levels, size=len(images), p=weights)
-            parts.append(np.stack([images, levels], axis=1))
+            places = (rng.random(len(images))[:, None] >= below[images, :-1]).sum(1)
+            parts.append(np.stack([images, np.array(tree.levels)[places]], axis=1))
     return np.concatenate(parts)
 
 
@@ -60,8 +62,11 @@ def deal(classes: np.ndarray, config: PlanConfig, rng: np.random.Generator) -> l
         raise InputError(f"--groups {config.groups}: choose from 1 to {len(names)}, the number of classes dealt")
     homes = np.array_split(rng.permutation(names), config.groups)
     members: list[list[np.ndarray]] = [[] for _ in homes]
+    asked = done = 0.0  # classes shared up to here: what one group rounds off, a later one makes up for
     for place, home in enumerate(homes):
-        shared = round(config.overlap * len(home)) if place + 1 < len(homes) else 0
+        asked += config.overlap * len(home)
+        shared = min(len(home), round(asked - done)) if place + 1 < len(homes) else 0
+        done += shared
         for rank, name in enumerate(home):
             images = rng.permutation(np.flatnonzero(classes == name))
             here = (len(images) + 1) // 2 if rank < shared else len(images)
@@ -76,11 +81,6 @@ def given(nodes: np.ndarray, tree: Taxonomy) -> np.ndarray:
     if len(nodes) == 0:
         raise InputError("the stream is empty: the data set has no training image")
     return np.array([(image, tree.labels[node].level) for image, node in enumerate(nodes)])
-
-
-def digest(table: np.ndarray) -> str:
-    """A fingerprint: two runs with the same one saw the same stream."""
-    return hashlib.sha256(np.ascontiguousarray(table, dtype="<i8").tobytes()).hexdigest()[:16]
 
 
 def save(table: np.ndarray, path: Path) -> None:
