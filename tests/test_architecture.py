@@ -18,6 +18,7 @@ LAYERS = [
     {"heads"},
     {"learner"},
     {"network"},
+    {"objectives", "snapshot"},
     {"methods"},
     {"config", "evaluate", "checkpoint"},
     {"record"},
@@ -27,7 +28,7 @@ LAYERS = [
 ]
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.name != "__init__.py" or path.parent != ROOT)
-BLIND = {"memory", "augment", "optim", "losses", "heads", "learner", "network", "methods"}
+BLIND = {"memory", "augment", "optim", "losses", "heads", "learner", "network", "objectives", "snapshot", "methods"}
 
 
 def room(path: Path) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,11 +13,15 @@ from dhocl.record import Record
 from dhocl.run import run
 
 VARIANTS = {
-    **{name: (name, {}) for name in METHODS},
+    **{
+        name: (name, {"every": 12} if "every" in typing.get_type_hints(METHODS[name].settings) else {})
+        for name in METHODS
+    },
     "halo, PredLA alone": ("halo", {"hpr": False}),
     "halo, linear alone": ("halo", {"heads": "linear"}),
     "halo, analytic alone": ("halo", {"heads": "analytic", "hpr": False}),
     "halo, the paper's letter": ("halo", {"letter": True, "anchor": "none", "normalise": False}),
+    **{f"er, {loss}": ("er", {"loss": loss}) for loss in ("multi_ce", "hxe", "soft_ce", "hcon")},
     "halo, prototypes cached often": ("halo", {"cache_every": 2}),
     "acil, expanded": ("acil", {"expansion": 96}),
 }

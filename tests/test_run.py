@@ -264,7 +264,7 @@ def test_the_learner_never_meets_the_true_tree(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--method", "magic"], "there is no method 'magic': choose one of halo, er, acil"),
+        (["--method", "magic"], "there is no method 'magic': choose one of halo, er"),
         (["--dataset", "moon"], "moon"),
         (["--backbone", "spine"], "spine"),
         (["--groups", "5000"], "--groups 5000"),

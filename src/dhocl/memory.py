@@ -25,14 +25,14 @@ class Memory:
         self.columns: dict[str, Tensor] = {}  # name -> (capacity, ...)
         self._rng = rng
 
-    def admit(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Which of n arriving items are kept, and in which slots; slots from `size` on are new."""
+    def admit(self, items: dict[str, Tensor]) -> tuple[np.ndarray, np.ndarray]:
+        """Which of the arriving items are kept, and in which slots; slots from `size` on are new."""
         raise NotImplementedError
 
     def insert(self, **items: Tensor) -> None:
         """Offer a batch: columns of equal length, the same names each time."""
         n = len(next(iter(items.values())))
-        rows, slots = self.admit(n)
+        rows, slots = self.admit(items)
         self.seen += n
         self.size = max(self.size, int(slots.max(initial=-1)) + 1)
         for name, values in items.items():
@@ -67,7 +67,8 @@ class Memory:
 class Reservoir(Memory):
     """Vitter's Algorithm R: after n items each of them is kept with probability capacity / n."""
 
-    def admit(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+    def admit(self, items: dict[str, Tensor]) -> tuple[np.ndarray, np.ndarray]:
+        n = len(items["y"])
         arrival = self.seen + np.arange(n)
         slots = np.where(arrival < self.capacity, arrival, (self._rng.random(n) * (arrival + 1)).astype(np.int64))
         # Of several items drawn to one slot the last stays, as if they had come one by one.

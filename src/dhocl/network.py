@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +19,16 @@ from dhocl.rng import Rng
 from dhocl.taxonomy import Taxonomy
 
 
+class Output(NamedTuple):
+    logits: dict[int, Tensor]  # (B, classes) per level, coarsest first
+    features: Tensor  # (B, d)
+    map: Tensor  # (B, c, h, w)
+
+    def rows(self, start: int, end: int) -> Output:
+        logits = {level: z[start:end] for level, z in self.logits.items()}
+        return Output(logits, self.features[start:end], self.map[start:end])
+
+
 class Network:
     """f with a linear head per level. The set-up's backbone becomes f: it is trained in place."""
 
@@ -27,15 +39,21 @@ class Network:
         self._rng = Rng(setup.seed, "heads")
         self.heads = LinearHeads(self.f.dim, self.optimizer, settings.lr_heads, self._rng)
 
-    def __call__(self, pixels: Tensor) -> tuple[dict[int, Tensor], Tensor]:
-        """(B, 3, H, W) -> logits (B, classes) per level, feature map (B, c, h, w)."""
+    def __call__(self, pixels: Tensor) -> Output:
+        """(B, 3, H, W) -> what f and the heads say of it."""
         features, feature_map = self.f(pixels)
-        return self.heads(features), feature_map
+        return Output(self.heads(features), features, feature_map)
+
+    def each(self, batches: Sequence[Tensor]) -> list[Output]:
+        """The outputs of several batches, by one pass."""
+        ends = torch.tensor([0, *map(len, batches)]).cumsum(0).tolist()
+        whole = self(torch.cat(list(batches)))
+        return [whole.rows(start, end) for start, end in pairwise(ends)]
 
     @torch.no_grad()
     def predict(self, pixels: Tensor) -> dict[int, Tensor]:
         """Probabilities (B, classes) per level."""
-        return {level: z.softmax(1) for level, z in self(pixels)[0].items()}
+        return {level: z.softmax(1) for level, z in self(pixels).logits.items()}
 
     def grow(self, taxonomy: Taxonomy) -> None:
         self.heads.grow(taxonomy)

@@ -33,6 +33,9 @@ class Optimizer:
         else:
             self._adam.add_param_group(group)
 
+    def parameters(self) -> list[nn.Parameter]:
+        return list(self._named.values())
+
     def grow(self, name: str, rows: int) -> nn.Parameter:
         """The parameter with zero rows appended up to `rows`, in place of the old one, moments padded likewise."""
         assert self._adam is not None

@@ -92,6 +92,7 @@ class Taxonomy:
         self._ids: dict[Label, int] = {}
         self._parent: list[int] = []
         self._column: list[int] = []
+        self._level = _Column()  # by node id
         self._children: dict[int, set[int]] = {}
         self._nodes: dict[int, _Column] = {}  # level -> node ids by column
         self._paths = np.full((16, 0), UNKNOWN, dtype=np.int64)
@@ -172,6 +173,13 @@ class Taxonomy:
         """(B,) node ids -> (B, levels) columns: labels completed upward along today's tree, never downward."""
         return self.paths[y]
 
+    def by_level(self, y: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """The labels (B,) of a batch as they were given: for each level its rows (n,) and their columns (n,)."""
+        levels = torch.from_numpy(self._level.view)[y]
+        for level in torch.unique(levels).tolist():
+            rows = (levels == level).nonzero()[:, 0]
+            yield level, rows, self.paths[y[rows], self.levels.index(level)]
+
     def ancestors(self, level: int, at: int) -> Tensor:
         """(classes of `level`,) column of each one's ancestor at level `at`, -1 where unknown."""
         return self.paths[self.nodes(level), self.levels.index(at)]
@@ -183,17 +191,22 @@ class Taxonomy:
             return torch.full((len(self._nodes[level]),), UNKNOWN)
         return self.ancestors(level, self.levels[place - 1])
 
-    def distances(self, level: int) -> Tensor:
+    def parent_nodes(self, level: int) -> Tensor:
+        """(classes of `level`,) node of each one's parent, of whichever level, -1 where unknown."""
+        return torch.tensor([self._parent[node] for node in self._nodes[level].view])
+
+    def distances(self, level: int, columns: Tensor | None = None) -> Tensor:
         """(C, C) height of the lowest common ancestor of each two classes of a level, counted in observed levels.
 
-        0 on the diagonal, 1 for siblings; classes that share no known ancestor meet at a virtual root above all.
+        0 on the diagonal, 1 for siblings; classes that share no known ancestor meet at a virtual root above all. With
+        `columns` (n,) only those rows: (n, C).
         """
         place = self.levels.index(level)
         paths = self.paths[self.nodes(level)]
-        height = torch.full((len(paths), len(paths)), place + 1)
+        own = paths if columns is None else paths[columns]
+        height = torch.full((len(own), len(paths)), place + 1)
         for step in range(place + 1):  # coarse to fine: a finer common ancestor overrides
-            column = paths[:, step]
-            shared = (column[:, None] == column[None, :]) & (column[:, None] != UNKNOWN)
+            shared = (own[:, step, None] == paths[None, :, step]) & (own[:, step, None] != UNKNOWN)
             height[shared] = place - step
         return height
 
@@ -211,6 +224,7 @@ class Taxonomy:
         self._ids[label] = node
         self._parent.append(UNKNOWN)
         self._column.append(len(column))
+        self._level.append(label.level)
         column.append(node)
         self._stale.add(node)
         self.events.append(Event(self.time, "add", node, label=label))

@@ -17,6 +17,16 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)  # per channel, on 0..1
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
+class Meter:
+    """Work done by a backbone and its copies: 1 for the forward of an image, 2 more where a backward follows."""
+
+    def __init__(self) -> None:
+        self.units = 0
+
+    def __deepcopy__(self, memo: object) -> Meter:
+        return self  # copies of a network are parts of the same learner: their work adds up
+
+
 class Backbone(nn.Module, ABC):
     """A network that turns pixels into one vector and one map per image.
 
@@ -34,6 +44,7 @@ class Backbone(nn.Module, ABC):
         self.dim = dim
         self.map_dim = map_dim
         self.is_frozen = False
+        self.meter = Meter()
         self.register_buffer("mean", 255 * torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", 255 * torch.tensor(std).view(1, 3, 1, 1), persistent=False)
 
@@ -48,6 +59,7 @@ class Backbone(nn.Module, ABC):
         """
         if pixels.ndim != 4 or pixels.shape[1] != 3:
             raise ValueError(f"a backbone takes pixels of shape (B, 3, H, W), got {tuple(pixels.shape)}")
+        self.meter.units += len(pixels) * (3 if torch.is_grad_enabled() and not self.is_frozen else 1)
         x = pixels.to(self.mean.dtype, memory_format=torch.channels_last)  # (B, 3, H, W)
         return self.encode((x - self.mean) / self.std)
 

@@ -30,10 +30,12 @@ def rls_step(R: Tensor, W: Tensor, Phi: Tensor, Y: Tensor) -> None:
 class AnalyticHead:
     """R and W of one level; W has spare rows so that growing costs linear time in total."""
 
-    def __init__(self, dim: int, gamma: float) -> None:
+    def __init__(self, dim: int, gamma: float, exposed_labels: bool = True) -> None:
         self.width = 0
         self.R = torch.eye(dim) / gamma
         self._W = torch.zeros(8, dim)
+        self._exposed_labels = exposed_labels
+        self.met: set[int] = set()  # columns with a label in an earlier batch
 
     @property
     def W(self) -> Tensor:
@@ -53,7 +55,10 @@ class AnalyticHead:
         labelled = columns != UNKNOWN
         if labelled.any():
             Y = F.one_hot(columns[labelled], self.width).to(phi.dtype)
+            if not self._exposed_labels:
+                Y[:, sorted(self.met)] = 0
             rls_step(self.R, self.W, phi[labelled], Y)
+            self.met.update(columns[labelled].tolist())
 
 
 class AnalyticHeads:
@@ -63,8 +68,11 @@ class AnalyticHeads:
     An optional random ReLU expansion follows, as in ACIL.
     """
 
-    def __init__(self, dim: int, gamma: float, expansion: int, normalise: bool, rng: Rng) -> None:
+    def __init__(
+        self, dim: int, gamma: float, expansion: int, normalise: bool, rng: Rng, exposed_labels: bool = True
+    ) -> None:
         self._gamma = gamma
+        self._exposed_labels = exposed_labels
         self._normalise = normalise
         noise = rng.standard_normal((dim, expansion))
         self._expansion = torch.from_numpy(noise).float() if expansion else None
@@ -94,11 +102,11 @@ class AnalyticHeads:
 
     def _level(self, level: int) -> AnalyticHead:
         if level not in self._levels:
-            self._levels[level] = AnalyticHead(self._dim, self._gamma)
+            self._levels[level] = AnalyticHead(self._dim, self._gamma, self._exposed_labels)
         return self._levels[level]
 
     def state_dict(self) -> dict[str, Any]:
-        return {str(level): {"R": head.R, "W": head.W} for level, head in self._levels.items()}
+        return {str(level): {"R": head.R, "W": head.W, "met": sorted(head.met)} for level, head in self._levels.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for level, tensors in state.items():
@@ -106,3 +114,4 @@ class AnalyticHeads:
             head.grow(len(tensors["W"]))
             head.W.copy_(tensors["W"])
             head.R.copy_(tensors["R"])
+            head.met = set(tensors["met"])

@@ -34,11 +34,11 @@ class LinearHeads:
 
     def __call__(self, features: Tensor) -> dict[int, Tensor]:
         """(B, d) -> logits (B, classes) per level, coarsest first."""
-        logits = {}
-        for level, rows in sorted(self._levels.items()):
-            used = rows.used
-            logits[level] = torch.addmm(used[:, -1], features, used[:, :-1].t())
-        return logits
+        return {level: torch.addmm(rows[:, -1], features, rows[:, :-1].t()) for level, rows in self.rows().items()}
+
+    def rows(self) -> dict[int, Tensor]:
+        """(classes, d + 1) weight and bias per level, coarsest first."""
+        return {level: rows.used for level, rows in sorted(self._levels.items())}
 
     def _level(self, level: int) -> GrowingRows:
         if level not in self._levels:

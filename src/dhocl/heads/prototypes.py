@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dhocl.heads.growing import GrowingRows
+from dhocl.heads.seeded import seeded
 from dhocl.optim import Optimizer
 from dhocl.rng import Rng
 from dhocl.settings import Settings
@@ -226,13 +227,7 @@ def _adapter(map_dim: int, settings: HprSettings, rng: Rng) -> nn.Sequential:
     ]
     if settings.letter:
         layers.append(nn.Sigmoid())
-    for layer in layers:
-        if isinstance(layer, nn.Conv2d):
-            bound = layer.in_channels**-0.5
-            with torch.no_grad():
-                for p in layer.parameters():
-                    p.copy_(torch.from_numpy(rng.uniform(-bound, bound, tuple(p.shape))))
-    return nn.Sequential(*layers)
+    return seeded(nn.Sequential(*layers), rng)
 
 
 def _nearest_squared(patches: Tensor, bank: Tensor) -> Tensor:

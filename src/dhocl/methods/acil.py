@@ -1,4 +1,9 @@
-"""Analytic class-incremental learning (Zhuang et al. 2022): recursive ridge regression on frozen features."""
+"""Analytic class-incremental learning (Zhuang et al. 2022): recursive ridge regression on frozen features.
+
+ACIL's phase-wise formula assumes that a class comes in one phase only: samples of a class met before enter R but teach
+it nothing, and its weights shrink. Its own code, and the paper's analytic head, use the recursion that learns every
+label; so does this row. `--set exposed_labels=false` gives the formula.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +25,7 @@ class AnalyticSettings(Settings):
     gamma: float = 1.0  # ridge
     expansion: int = 0  # width of the random ReLU layer; 0: none
     normalise: bool = True  # scale features to unit length
+    exposed_labels: bool = True  # learn the label of a class met in an earlier batch; false: ACIL's phase-wise formula
     analytic_tau: float = 0.05  # outputs live in about [0, 1]; this turns them into probabilities
 
     positive = frozenset({"gamma", "analytic_tau"})
@@ -50,4 +56,5 @@ class ACIL(Learner):
 
 def analytic_heads(setup: Setup, settings: AnalyticSettings) -> AnalyticHeads:
     rng = Rng(setup.seed, "expansion")
-    return AnalyticHeads(setup.backbone.dim, settings.gamma, settings.expansion, settings.normalise, rng)
+    s = settings
+    return AnalyticHeads(setup.backbone.dim, s.gamma, s.expansion, s.normalise, rng, s.exposed_labels)

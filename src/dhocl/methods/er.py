@@ -2,41 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from dhocl.augment import augment
 from dhocl.learner import Batch, Learner, Part, Setup, TrainSettings
-from dhocl.losses import haf, rows
-from dhocl.memory import Reservoir
-from dhocl.network import Network
+from dhocl.memory import Memory, Reservoir
+from dhocl.network import Network, Output
+from dhocl.objectives import LossName, make_objective
 from dhocl.rng import Rng
 from dhocl.taxonomy import Taxonomy
 
 
-class ER(Learner):
-    """One step a batch on the stream and a replay batch together, each under the HAF loss."""
+@dataclass(frozen=True)
+class ReplaySettings(TrainSettings):
+    loss: LossName = "haf"
 
-    def __init__(self, setup: Setup, settings: TrainSettings) -> None:
+
+class ER(Learner):
+    """One step a batch on the stream and a replay batch together. What a variant changes is a method of its own."""
+
+    def __init__(self, setup: Setup, settings: ReplaySettings) -> None:
         self.setup = setup
         self.rng = Rng(setup.seed, "learner")
         self.net = Network(setup, settings)
-        self.memory = Reservoir(setup.buffer, self.rng)
+        self.objective = make_objective(settings.loss, self.net, settings.lr_heads, setup.seed)
+        self.memory = self.make_memory()
+
+    def make_memory(self) -> Memory:
+        return Reservoir(self.setup.buffer, self.rng)
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.net.grow(taxonomy)
-        replay = self.memory.sample(self.setup.replay_batch)
-        x = torch.cat([batch.x, replay["x"]]) if replay else batch.x
-        logits, _ = self.net(augment(x, self.rng, self.setup.flip))
-        loss = haf(rows(logits, slice(len(batch.y))), taxonomy.complete(batch.y), taxonomy)
-        if replay:
-            loss = loss + haf(rows(logits, slice(len(batch.y), None)), taxonomy.complete(replay["y"]), taxonomy)
+        loss = self.loss([batch, *self.replay(batch, taxonomy)], taxonomy)
         self.net.step(loss)
         self.memory.insert(x=batch.x, y=batch.y)
         return {"loss": loss.item()}
 
+    def replay(self, batch: Batch, taxonomy: Taxonomy) -> list[Batch]:
+        """The batch to rehearse beside the stream's; none while there is nothing to rehearse."""
+        items = self.memory.sample(self.setup.replay_batch)
+        return [Batch(items["x"], items["y"])] if items else []
+
+    def loss(self, batches: Sequence[Batch], taxonomy: Taxonomy) -> Tensor:
+        return self.objectives(self.outputs(batches), batches, taxonomy)
+
+    def outputs(self, batches: Sequence[Batch]) -> list[Output]:
+        return self.net.each([self.augmented(batch.x) for batch in batches])
+
+    def objectives(self, outputs: Sequence[Output], batches: Sequence[Batch], taxonomy: Taxonomy) -> Tensor:
+        """The sum over the batches, each a mean over its own rows."""
+        terms = [
+            self.objective(output, taxonomy.complete(batch.y), taxonomy)
+            for output, batch in zip(outputs, batches, strict=True)
+        ]
+        return torch.stack(terms).sum()
+
+    def augmented(self, x: Tensor) -> Tensor:
+        """As many views of the images as the loss wants, one after the other."""
+        return torch.cat([augment(x, self.rng, self.setup.flip) for _ in range(self.objective.views)])
+
+    @torch.no_grad()
     def predict(self, x: Tensor) -> dict[int, Tensor]:
-        return self.net.predict(x)
+        return self.objective.probabilities(self.net(x).logits)
 
     def parts(self) -> dict[str, Part]:
-        return {"rng": self.rng, "net": self.net, "memory": self.memory, "optimizer": self.net.optimizer}
+        return {
+            "rng": self.rng,
+            "net": self.net,
+            "objective": self.objective,
+            "memory": self.memory,
+            "optimizer": self.net.optimizer,  # last: it needs the parameters that the others make
+        }

@@ -13,7 +13,7 @@ from dhocl.errors import InputError
 from dhocl.heads.predla import Anchor, PredLA
 from dhocl.heads.prototypes import HprSettings, Prototypes
 from dhocl.learner import Batch, Learner, Part, Setup, TrainSettings
-from dhocl.losses import haf, mixture_nll, multi_ce, rows
+from dhocl.losses import haf, mixture_nll, multi_ce
 from dhocl.memory import Reservoir
 from dhocl.methods.acil import AnalyticSettings, analytic_heads
 from dhocl.network import FrozenFeatures, Network
@@ -69,9 +69,9 @@ class HALO(Learner):
             return {}
 
         self.net.grow(taxonomy)
-        logits, feature_map = self.net(augment(x, self.rng, self.setup.flip))
-        again = rows(logits, slice(b, None))
-        terms = {"linear": multi_ce(rows(logits, slice(b)), targets[:b])}
+        output = self.net(augment(x, self.rng, self.setup.flip))
+        again = output.rows(b, len(x)).logits
+        terms = {"linear": multi_ce(output.rows(0, b).logits, targets[:b])}
         if replay:
             terms["replay"] = haf(again, targets[b:], taxonomy)
         if self.settings.heads == "both":
@@ -80,7 +80,7 @@ class HALO(Learner):
             analytic = self.analytic(self.analytic.embed(replay["phi"]))
             terms["mixture"] = mixture_nll(self.predla(again, analytic), targets[b:])
         if self.prototypes:
-            patches = self.prototypes.embed(feature_map)
+            patches = self.prototypes.embed(output.map)
             self.prototypes.grow(patches, targets, taxonomy)
             alignment, drift = self.prototypes.regulariser(patches, taxonomy)
             terms["prototypes"] = self.prototypes.loss(patches, targets)
@@ -102,7 +102,7 @@ class HALO(Learner):
         analytic = self.analytic(self.analytic.embed(self.f0.kept(x)))
         if self.settings.heads == "analytic":
             return {level: (z / self.settings.analytic_tau).softmax(1) for level, z in analytic.items()}
-        return self.predla(self.net(x)[0], analytic)
+        return self.predla(self.net(x).logits, analytic)
 
     def matrices(self) -> dict[str, Tensor]:
         if not self.prototypes:

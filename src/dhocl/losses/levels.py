@@ -11,11 +11,6 @@ from torch import Tensor
 from dhocl.taxonomy import UNKNOWN, Taxonomy
 
 
-def rows(logits: dict[int, Tensor], part: slice) -> dict[int, Tensor]:
-    """Some rows of the logits of every level."""
-    return {level: z[part] for level, z in logits.items()}
-
-
 def multi_ce(logits: dict[int, Tensor], targets: Tensor) -> Tensor:
     """Σ_h mean over the rows labelled at h of CE(z^h, ỹ^h); a level without labels adds 0."""
     terms = [_mean_nll(F.log_softmax(z, dim=1), targets[:, place]) for place, z in enumerate(logits.values())]

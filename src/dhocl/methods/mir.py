@@ -1,0 +1,62 @@
+"""Maximally interfered retrieval (Aljundi et al. 2019): replay what the coming step would hurt most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dhocl.learner import Batch, Setup
+from dhocl.methods.er import ER, ReplaySettings
+from dhocl.taxonomy import Taxonomy
+
+
+@dataclass(frozen=True)
+class MirSettings(ReplaySettings):
+    candidates: int = 50
+    virtual_lr: float = 1e-3  # of the plain gradient step whose effect is looked at
+
+
+class MIR(ER):
+    """Of some random candidates, those are replayed whose loss a plain gradient step on the stream would raise most."""
+
+    def __init__(self, setup: Setup, settings: MirSettings) -> None:
+        super().__init__(setup, settings)
+        self.settings = settings
+
+    def replay(self, batch: Batch, taxonomy: Taxonomy) -> list[Batch]:
+        items = self.memory.sample(self.settings.candidates)
+        if not items or not self.setup.replay_batch:
+            return []
+        candidates = Batch(items["x"], items["y"])
+        if len(candidates.y) > self.setup.replay_batch:
+            top = self.interference(batch, candidates, taxonomy).topk(self.setup.replay_batch).indices
+            candidates = Batch(candidates.x[top], candidates.y[top])
+        return [candidates]
+
+    def interference(self, batch: Batch, candidates: Batch, taxonomy: Taxonomy) -> Tensor:
+        """(candidates,) how much the loss of each would rise by θ - lr ∇ of the stream's loss."""
+        parameters = self.net.optimizer.parameters()
+        loss = self.loss([batch], taxonomy)
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        before = self.given_losses(candidates, taxonomy)
+        with torch.no_grad():
+            kept = [p.clone() for p in parameters]
+            for p, gradient in zip(parameters, gradients, strict=True):
+                if gradient is not None:
+                    p.sub_(gradient, alpha=self.settings.virtual_lr)
+            after = self.given_losses(candidates, taxonomy)
+            for p, value in zip(parameters, kept, strict=True):
+                p.copy_(value)
+        return after - before
+
+    @torch.no_grad()
+    def given_losses(self, batch: Batch, taxonomy: Taxonomy) -> Tensor:
+        """(b,) cross-entropy of each image at the level it was labelled at."""
+        logits = self.net(batch.x).logits
+        losses = torch.empty(len(batch.y))
+        for level, rows, columns in taxonomy.by_level(batch.y):
+            losses[rows] = F.cross_entropy(logits[level][rows], columns, reduction="none")
+        return losses

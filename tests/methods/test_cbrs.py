@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from dhocl.methods.cbrs import ClassBalanced
+from dhocl.rng import Rng
+
+
+def filled(labels: np.ndarray, capacity: int, seed: int, batch: int = 7) -> ClassBalanced:
+    memory = ClassBalanced(capacity, Rng(seed, "memory"))
+    for start in range(0, len(labels), batch):
+        part = torch.from_numpy(labels[start : start + batch])
+        memory.insert(y=part, i=torch.arange(start, start + len(part)))
+    return memory
+
+
+def counts(memory: ClassBalanced) -> Counter[int]:
+    return Counter(memory.columns["y"][: memory.size].tolist())
+
+
+@pytest.mark.parametrize("order", ["shuffled", "sorted", "reversed"])
+def test_small_classes_are_kept_whole_and_the_rest_is_shared(order: str) -> None:
+    labels = np.repeat(np.arange(4), [1000, 400, 30, 5])
+    labels = {
+        "shuffled": np.random.default_rng(0).permutation(labels),
+        "sorted": labels,
+        "reversed": labels[::-1].copy(),
+    }[order]
+    kept = counts(filled(labels, 100, seed=0))
+    assert kept[3] == 5
+    assert kept[2] >= 29
+    assert abs(kept[0] - kept[1]) <= 2
+    assert sum(kept.values()) == 100
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=80), st.integers(0, 12), st.integers(0, 50))
+def test_books_agree_with_what_is_stored(labels: list[int], capacity: int, seed: int) -> None:
+    memory = filled(np.array(labels), capacity, seed)
+    assert memory.size == min(capacity, len(labels))
+    kept = memory.columns["y"][: memory.size].tolist()
+    for name, slots in memory._slots.items():
+        assert sorted(slots) == [slot for slot, label in enumerate(kept) if label == name]
+    came = memory.columns["i"][: memory.size].tolist()
+    assert [labels[i] for i in came] == kept, "items are pairs that really occurred"
+    assert len(set(came)) == len(came)
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.integers(0, 50))
+def test_a_class_that_is_not_full_never_shrinks(labels: list[int], seed: int) -> None:
+    memory = ClassBalanced(8, Rng(seed, "memory"))
+    before: dict[int, int] = {}
+    for label in labels:
+        memory.insert(y=torch.tensor([label]))
+        now = {name: len(slots) for name, slots in memory._slots.items()}
+        assert all(now[name] >= count for name, count in before.items() if name not in memory._full)
+        before = now
+
+
+def test_inside_a_full_class_every_item_has_the_same_chance() -> None:
+    kept = np.zeros(60)
+    for seed in range(2000):
+        memory = filled(np.zeros(60, dtype=np.int64), 10, seed)
+        kept[memory.columns["i"][: memory.size]] += 1
+    assert chisquare(kept).pvalue > 1e-3
+
+
+def test_state_survives_a_restart() -> None:
+    labels = np.random.default_rng(1).integers(0, 5, 100)
+    whole = filled(labels, 20, seed=0)
+    first = ClassBalanced(20, rng := Rng(0, "memory"))
+    for start in range(0, 49, 7):
+        first.insert(y=torch.from_numpy(labels[start : start + 7]), i=torch.arange(start, start + 7))
+    second = ClassBalanced(20, again := Rng(3, "memory"))
+    second.load_state_dict(first.state_dict())
+    again.load_state_dict(rng.state_dict())
+    for start in range(49, 100, 7):
+        part = torch.from_numpy(labels[start : start + 7])
+        second.insert(y=part, i=torch.arange(start, start + len(part)))
+    assert torch.equal(second.columns["i"], whole.columns["i"])
