@@ -14,7 +14,7 @@ LAYERS = [
     {"errors", "rng"},
     {"taxonomy", "settings"},
     {"knowledge", "data", "backbones"},
-    {"stream", "memory", "augment", "optim", "losses", "metrics", "decode"},
+    {"stream", "memory", "augment", "views", "optim", "losses", "metrics", "decode"},
     {"heads"},
     {"learner"},
     {"network"},
@@ -28,7 +28,19 @@ LAYERS = [
 ]
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.name != "__init__.py" or path.parent != ROOT)
-BLIND = {"memory", "augment", "optim", "losses", "heads", "learner", "network", "objectives", "snapshot", "methods"}
+BLIND = {
+    "memory",
+    "augment",
+    "views",
+    "optim",
+    "losses",
+    "heads",
+    "learner",
+    "network",
+    "objectives",
+    "snapshot",
+    "methods",
+}
 
 
 def room(path: Path) -> str:

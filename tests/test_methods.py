@@ -24,6 +24,16 @@ VARIANTS = {
     **{f"er, {loss}": ("er", {"loss": loss}) for loss in ("multi_ce", "hxe", "soft_ce", "hcon")},
     "halo, prototypes cached often": ("halo", {"cache_every": 2}),
     "acil, expanded": ("acil", {"expansion": 96}),
+    "mir, hxe": ("mir", {"candidates": 8, "loss": "hxe"}),
+    "clib, levels": ("clib", {"quota": "level", "loss": "hxe", "period": 2}),
+    "plfms, bold guesses": ("plfms", {"threshold": 0.3, "quota": "level", "loss": "hxe"}),
+    # At 15 samples the checkpoint of the suite falls between two choices, where items wait.
+    "rm, two epochs": ("rm", {"every": 15, "memory_epochs": 2, "loss": "hxe"}),
+    "gss, one": ("gss", {"subset": 1, "loss": "hxe"}),
+    "icarl_sdc, its letter": ("icarl_sdc", {"every": 12, "own_label": False}),
+    "onpro, turned": ("onpro", {"rotations": 4}),
+    "ccl_dc, short chain": ("ccl_dc", {"views": 2, "loss": "hxe"}),
+    "onlora, merging": ("onlora", {"window": 2, "plateau_mean": 9.0, "plateau_variance": 9.0}),
 }
 
 

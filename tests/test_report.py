@@ -137,6 +137,7 @@ def make_run(folder: Path, config: RunConfig, gain: float = 0.0, end: bool = Tru
     if end:
         speed = {
             "samples_per_second": 1234.5,
+            "cost_vs_er": 1.25,
             "seconds_training": 10.0,
             "seconds_evaluating": 2.0,
             "structure": {},

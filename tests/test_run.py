@@ -78,6 +78,7 @@ def test_a_run_leaves_its_files(finished: Record) -> None:
         "ms_mistakes",
         "level_accuracy",
         "samples_per_second",
+        "cost_vs_er",
     ):
         assert name in summary
     for name in ("seconds_training", "seconds_evaluating", "path.AAUC", "path.FAUC", "path.MS"):
@@ -128,6 +129,26 @@ def test_stopped_anywhere_and_resumed_is_the_same(finished: Record, tmp_path: Pa
         assert not Record(folder).finished
         again = finish(RunConfig(**SMALL), folder, resume=True)
         assert (again.folder / "curve.jsonl").read_bytes() == (finished.folder / "curve.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("buffer", [0, 20, 40])
+def test_cost_is_counted_in_steps_of_replay(buffer: int, tmp_path: Path) -> None:
+    """Whoever replays costs 1 by definition; frozen features cost the forwards of the stream."""
+    sizes = SMALL | {"buffer": buffer}
+    assert finish(RunConfig("er", **sizes), tmp_path / "er").summary()["cost_vs_er"] == 1
+    replayed = sum(min(8, buffer, 16 * step) for step in range(25))
+    frozen = finish(RunConfig("acil", **sizes), tmp_path / "acil").summary()["cost_vs_er"]
+    assert frozen == pytest.approx(400 / (3 * (400 + replayed)))
+
+
+def test_cost_is_carried_over_a_resume(tmp_path: Path) -> None:
+    config = RunConfig("lwf", **SMALL, settings={"every": 64})
+    whole = finish(config, tmp_path / "whole").summary()["cost_vs_er"]
+    for progress in run(config, tmp_path / "stopped"):
+        if progress.step == 13:
+            break
+    assert finish(config, tmp_path / "stopped", resume=True).summary()["cost_vs_er"] == whole
+    assert 1 < whole < 4 / 3
 
 
 def test_killed_and_resumed_is_the_same(tmp_path: Path) -> None:

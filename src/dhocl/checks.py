@@ -8,13 +8,15 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dhocl import backbones
+from dhocl import backbones, checkpoint
 from dhocl.knowledge import Curator, Oracle
 from dhocl.learner import Batch, Learner, Setup
 from dhocl.taxonomy import Label, Taxonomy
@@ -215,7 +217,8 @@ def resumed_equals_uninterrupted(make: Factory) -> None:
     curator = feed(first, batches[:5])
     again = Curator(Oracle(true_tree()))
     again.load_state_dict(curator.state_dict())
-    second.load_state_dict(first.state_dict())
+    with tempfile.TemporaryDirectory() as folder:
+        second.load_state_dict(checkpoint.load(checkpoint.save(Path(folder), first.state_dict())))
     feed(second, batches[5:], again)
     assert_same(whole.predict(x), second.predict(x), "what a checkpoint holds must be everything")
 

@@ -37,6 +37,19 @@ class TrainSettings(Settings):
     weight_decay: float = 1e-4
 
 
+@dataclass(frozen=True)
+class PeriodicSettings(Settings):
+    """For methods that act at the end of a task: a stream has none, so they act every so many samples."""
+
+    every: int = 500
+
+    positive = frozenset({"every"})
+
+    def due(self, seen: int, came: int) -> int:
+        """How often it is time, now that `came` samples have brought the number to `seen`."""
+        return seen // self.every - (seen - came) // self.every
+
+
 class Part(Protocol):
     """A piece of a learner's state: nested dicts of tensors, numbers and strings."""
 

@@ -74,3 +74,21 @@ class Reservoir(Memory):
         # Of several items drawn to one slot the last stays, as if they had come one by one.
         last = {int(slot): row for row, slot in enumerate(slots) if slot < self.capacity}
         return np.array(list(last.values()), dtype=np.int64), np.array(list(last), dtype=np.int64)
+
+
+class Everything(Memory):
+    """Keeps each item; room doubles when it is used up."""
+
+    def admit(self, items: dict[str, Tensor]) -> tuple[np.ndarray, np.ndarray]:
+        n = len(items["y"])
+        if self.size + n > self.capacity:
+            self.capacity = max(self.size + n, 2 * self.capacity)
+            for name, column in self.columns.items():
+                grown = column.new_empty((self.capacity, *column.shape[1:]))
+                grown[: self.size] = column[: self.size]
+                self.columns[name] = grown
+        return np.arange(n), self.size + np.arange(n)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.capacity = max(self.capacity, state["size"])
+        super().load_state_dict(state)

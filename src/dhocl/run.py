@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from dhocl import backbones, checkpoint, data
+from dhocl.backbones import Backbone
 from dhocl.config import RunConfig, find_method, method_settings
 from dhocl.data import Dataset, Selection
 from dhocl.errors import InputError
@@ -37,18 +38,20 @@ class Progress(NamedTuple):
     scores: Scores | None  # where this batch was followed by an evaluation
 
 
-class Clock:
-    """Seconds spent training and evaluating, carried over a resume."""
+class Spent:
+    """Seconds and work so far, carried over a resume."""
 
     def __init__(self) -> None:
-        self.training = 0.0
-        self.evaluating = 0.0
+        self.training = 0.0  # seconds
+        self.evaluating = 0.0  # seconds
+        self.work = 0  # passes of images through a network while learning, as `Meter` counts them
+        self.work_of_er = 0  # the same for plain replay: forward and backward of the batch and what is replayed with it
 
     def state_dict(self) -> dict[str, Any]:
-        return {"training": self.training, "evaluating": self.evaluating}
+        return dict(vars(self))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.training, self.evaluating = state["training"], state["evaluating"]
+        vars(self).update(state)
 
 
 def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progress]:
@@ -56,10 +59,11 @@ def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progr
     record = _open(config, folder, resume)
     dataset = load_dataset(config)
     stream = Stream(dataset, make_plan(config, dataset), config.batch)
-    learner = make_learner(config, dataset)
+    backbone = backbones.load(config.backbone)
+    learner = make_learner(config, dataset, backbone)
     curator = Curator(make_source(config, dataset), config.delay)
     evaluator = Evaluator(dataset)
-    clock = Clock()
+    spent = Spent()
     curve: list[Scores] = []
 
     state = checkpoint.load_newest(record.checkpoints) if resume else None
@@ -72,29 +76,32 @@ def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progr
         torch.set_num_threads(record.describe()["threads"])  # another number would change the last bits
         learner.load_state_dict(state["learner"])
         curator.load_state_dict(state["curator"])
-        clock.load_state_dict(state["clock"])
+        spent.load_state_dict(state["spent"])
         start, curve = state["step"], state["curve"]
 
     every = -(-config.evaluations(stream.samples) // config.batch)
     for step, (x, labels) in enumerate(stream.batches(start), start + 1):
-        began = time.perf_counter()
+        stored = min(config.buffer, (step - 1) * config.batch)
+        spent.work_of_er += 3 * (len(x) + min(config.replay_batch, stored))
+        began, worked = time.perf_counter(), backbone.meter.units
         y = curator.observe(labels)
         stats = learner.learn(Batch(x, y), curator.taxonomy)
-        clock.training += time.perf_counter() - began
+        spent.training += time.perf_counter() - began
+        spent.work += backbone.meter.units - worked
         samples = min(step * config.batch, stream.samples)
         scores = None
         if step % every == 0 or step == len(stream):
             began = time.perf_counter()
             judged = evaluator(learner, curator.taxonomy)
             scores = {"step": step, "samples": samples} | judged | _extras(learner, curator.taxonomy, stats)
-            clock.evaluating += time.perf_counter() - began
+            spent.evaluating += time.perf_counter() - began
             curve.append(scores)
             record.write_curve(curve)
             record.write_taxonomy(curator.taxonomy)
             parts = {
                 "learner": learner.state_dict(),
                 "curator": curator.state_dict(),
-                "clock": clock.state_dict(),
+                "spent": spent.state_dict(),
             }
             checkpoint.save(record.checkpoints, {"step": step, "curve": curve} | parts)
         yield Progress(
@@ -102,12 +109,12 @@ def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progr
             len(stream),
             samples,
             stream.samples,
-            samples / clock.training,
+            samples / spent.training,
             curator.taxonomy,
             stats,
             scores,
         )
-    record.finish(_summary(curve, clock, stream.samples), learner.matrices())
+    record.finish(_summary(curve, spent, stream.samples), learner.matrices())
 
 
 def load_dataset(config: RunConfig) -> Dataset:
@@ -135,9 +142,8 @@ def make_source(config: RunConfig, dataset: Dataset) -> KnowledgeSource:
     return oracle
 
 
-def make_learner(config: RunConfig, dataset: Dataset) -> Learner:
+def make_learner(config: RunConfig, dataset: Dataset, backbone: Backbone) -> Learner:
     settings = method_settings(config.method, config.settings)
-    backbone = backbones.load(config.backbone)
     setup = Setup(backbone, config.buffer, config.replay_batch, dataset.flip, config.seed)
     return find_method(config.method).learner(setup, settings)  # type: ignore[call-arg]
 
@@ -175,10 +181,11 @@ def _extras(learner: Learner, taxonomy: Taxonomy, stats: dict[str, float]) -> di
     }
 
 
-def _summary(curve: list[Scores], clock: Clock, samples: int) -> dict[str, Any]:
+def _summary(curve: list[Scores], spent: Spent, samples: int) -> dict[str, Any]:
     return summarise(curve) | {
-        "samples_per_second": samples / clock.training,
-        "seconds_training": clock.training,
-        "seconds_evaluating": clock.evaluating,
+        "samples_per_second": samples / spent.training,
+        "cost_vs_er": spent.work / spent.work_of_er,
+        "seconds_training": spent.training,
+        "seconds_evaluating": spent.evaluating,
         "structure": curve[-1]["structure"],
     }

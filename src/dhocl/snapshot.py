@@ -13,26 +13,16 @@ from dhocl.network import Network, Output
 
 
 class Snapshot:
-    """A frozen copy of f and the heads, taken anew every so many samples: a stream has no task ends to wait for."""
+    """A frozen copy of f and the heads, taken anew whenever the method says so."""
 
-    def __init__(self, net: Network, every: int) -> None:
+    def __init__(self, net: Network) -> None:
         self._net = net
-        self._every = every
-        self._seen = 0
         self._f: Backbone | None = None
         self._rows: dict[int, Tensor] = {}  # weight and bias of the linear heads then
 
     @property
     def taken(self) -> bool:
         return self._f is not None
-
-    def tick(self, samples: int) -> bool:
-        """Count the samples learned; True when a new copy was taken."""
-        self._seen += samples
-        if self._seen // self._every == (self._seen - samples) // self._every:
-            return False
-        self.take()
-        return True
 
     def take(self) -> None:
         self._f = self._copy()
@@ -53,13 +43,11 @@ class Snapshot:
         return twin
 
     def state_dict(self) -> dict[str, Any]:
-        state: dict[str, Any] = {"seen": self._seen}
-        if self._f is not None:
-            state |= {"f": self._f.state_dict(), "rows": {str(level): rows for level, rows in self._rows.items()}}
-        return state
+        if self._f is None:
+            return {}
+        return {"f": self._f.state_dict(), "rows": {str(level): rows for level, rows in self._rows.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._seen = state["seen"]
         if "f" in state:
             self._f = self._copy()
             self._f.load_state_dict(state["f"])

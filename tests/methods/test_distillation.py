@@ -63,9 +63,9 @@ def test_a_snapshot_says_what_the_network_said_then() -> None:
     curator = feed(learner, stream(3))
     x, _ = exam()
     then = learner.net(x)
-    snapshot = Snapshot(learner.net, every=10)
-    assert not snapshot.tick(9)
-    assert snapshot.tick(1)
+    snapshot = Snapshot(learner.net)
+    assert not snapshot.taken
+    snapshot.take()
     feed(learner, stream(3, seed=1), curator)
     for level, z in snapshot(x).logits.items():
         torch.testing.assert_close(z, then.logits[level])
@@ -80,10 +80,11 @@ class Quadratic(nn.Module):
 
 def test_penalty_is_zero_where_it_was_consolidated_and_quadratic_around() -> None:
     module = Quadratic()
-    keeper = Consolidation(module, EwcSettings(penalty=3.0, every=4))
+    keeper = Consolidation(module, EwcSettings(penalty=3.0))
     assert keeper.penalty() == 0
     module.theta.grad = torch.tensor([1.0, 2.0, 3.0])
-    keeper.observe(4)
+    keeper.observe()
+    keeper.hold()
     loss = keeper.penalty()
     loss.backward()
     assert loss == 0
@@ -96,11 +97,11 @@ def test_penalty_is_zero_where_it_was_consolidated_and_quadratic_around() -> Non
 
 def test_fisher_is_a_running_mean_of_squared_gradients() -> None:
     module = Quadratic()
-    keeper = Consolidation(module, EwcSettings(fisher_rate=0.25, every=1000))
+    keeper = Consolidation(module, EwcSettings(fisher_rate=0.25))
     by_hand = None
     for step in range(6):
         module.theta.grad = torch.randn(3, generator=torch.Generator().manual_seed(step))
-        keeper.observe(1)
+        keeper.observe()
         square = module.theta.grad.square()
         by_hand = square if by_hand is None else 0.75 * by_hand + 0.25 * square
     torch.testing.assert_close(keeper.fisher["theta"], by_hand)
@@ -109,9 +110,10 @@ def test_fisher_is_a_running_mean_of_squared_gradients() -> None:
 def test_penalised_optimum_of_a_quadratic_is_the_closed_form() -> None:
     """(H + 2λF) θ = H θ_new + 2λF θ*."""
     module = Quadratic()
-    keeper = Consolidation(module, EwcSettings(penalty=0.7, every=1))
+    keeper = Consolidation(module, EwcSettings(penalty=0.7))
     module.theta.grad = torch.tensor([1.0, 0.5, 2.0])
-    keeper.observe(1)
+    keeper.observe()
+    keeper.hold()
     star, F = module.theta.detach().clone(), keeper.held["theta"]["fisher"]
     H, new = torch.tensor([2.0, 1.0, 3.0]), torch.tensor([-1.0, 1.0, 2.0])
     optimizer = torch.optim.SGD(module.parameters(), lr=0.05)

@@ -23,6 +23,14 @@ def mixture_nll(probabilities: dict[int, Tensor], targets: Tensor) -> Tensor:
     return torch.stack(terms).sum()
 
 
+def given_nll(probabilities: dict[int, Tensor], nodes: Tensor, taxonomy: Taxonomy) -> Tensor:
+    """(n,) cross-entropy of each row at the level it was labelled at; probabilities (n, classes) per level."""
+    losses = torch.empty(len(nodes))
+    for level, rows, columns in taxonomy.by_level(nodes):
+        losses[rows] = -probabilities[level][rows, columns].clamp_min(1e-12).log()
+    return losses
+
+
 def js_consistency(logits: dict[int, Tensor], taxonomy: Taxonomy) -> Tensor:
     """Σ_h JS(p^h ‖ p̂^h), p̂^h the prediction one level finer summed up to h along the known tree; needs no label.
 

@@ -50,6 +50,13 @@ class ER(Learner):
     def loss(self, batches: Sequence[Batch], taxonomy: Taxonomy) -> Tensor:
         return self.objectives(self.outputs(batches), batches, taxonomy)
 
+    def epoch(self, b: int, taxonomy: Taxonomy) -> None:
+        """One pass over the memory, b at a time, in random order."""
+        order = self.rng.permutation(self.memory.size)
+        for start in range(0, len(order), b):
+            items = self.memory.read(order[start : start + b])
+            self.net.step(self.loss([Batch(items["x"], items["y"])], taxonomy))
+
     def outputs(self, batches: Sequence[Batch]) -> list[Output]:
         return self.net.each([self.augmented(batch.x) for batch in batches])
 

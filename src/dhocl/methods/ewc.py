@@ -9,18 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dhocl.learner import Batch, Part, Setup
+from dhocl.learner import Batch, Part, PeriodicSettings, Setup
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.taxonomy import Taxonomy
 
 
 @dataclass(frozen=True)
-class EwcSettings(ReplaySettings):
+class EwcSettings(ReplaySettings, PeriodicSettings):
     penalty: float = 100.0
     fisher_rate: float = 0.5
-    every: int = 500  # samples between consolidations; the setting has no task ends
-
-    positive = frozenset({"every"})
 
 
 class Consolidation:
@@ -32,7 +29,6 @@ class Consolidation:
     def __init__(self, module: nn.Module, settings: EwcSettings) -> None:
         self._module = module
         self._settings = settings
-        self._seen = 0
         self.fisher: dict[str, Tensor] = {}
         self.held: dict[str, dict[str, Tensor]] = {}  # name -> θ*, F
 
@@ -46,28 +42,28 @@ class Consolidation:
         return self._settings.penalty * torch.stack(terms).sum() if terms else torch.zeros(())
 
     @torch.no_grad()
-    def observe(self, samples: int) -> None:
-        """After a backward: take its gradients into F, and consolidate when it is time."""
+    def observe(self) -> None:
+        """After a backward: take its gradients into F."""
         for name, p in self._module.named_parameters():
             if p.grad is not None:
                 square, rate = p.grad.square(), self._settings.fisher_rate
                 self.fisher[name] = (
                     self.fisher[name].mul_(1 - rate).add_(square, alpha=rate) if name in self.fisher else square
                 )
-        before, self._seen = self._seen, self._seen + samples
-        if self._seen // self._settings.every != before // self._settings.every:
-            self.held = {
-                name: {"value": p.detach().clone(), "fisher": self.fisher[name].clone()}
-                for name, p in self._module.named_parameters()
-                if name in self.fisher
-            }
+
+    def hold(self) -> None:
+        """From now on it is these weights that are held, as much as they have mattered."""
+        self.held = {
+            name: {"value": p.detach().clone(), "fisher": self.fisher[name].clone()}
+            for name, p in self._module.named_parameters()
+            if name in self.fisher
+        }
 
     def state_dict(self) -> dict[str, Any]:
-        return {"seen": self._seen, "fisher": dict(self.fisher), "held": self.held}
+        return {"fisher": dict(self.fisher), "held": self.held}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         own = {name: torch.zeros_like(p) for name, p in self._module.named_parameters()}
-        self._seen = state["seen"]
         self.fisher = {name: own[name].clone().copy_(value) for name, value in state["fisher"].items()}
         self.held = {
             name: {key: own[name].clone().copy_(value) for key, value in tensors.items()}
@@ -78,11 +74,14 @@ class Consolidation:
 class EWC(ER):
     def __init__(self, setup: Setup, settings: EwcSettings) -> None:
         super().__init__(setup, settings)
+        self.settings = settings
         self.consolidation = Consolidation(self.net.f, settings)
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         stats = super().learn(batch, taxonomy)
-        self.consolidation.observe(len(batch.y))
+        self.consolidation.observe()
+        if self.settings.due(self.memory.seen, len(batch.y)):
+            self.consolidation.hold()
         return stats
 
     def loss(self, batches: Sequence[Batch], taxonomy: Taxonomy) -> Tensor:

@@ -3,41 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-from torch import Tensor
-
-from dhocl.learner import Batch, Setup
-from dhocl.memory import Memory
+from dhocl.learner import Batch, PeriodicSettings, Setup
+from dhocl.memory import Everything, Memory
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.taxonomy import Taxonomy
 
 
 @dataclass(frozen=True)
-class JointSettings(ReplaySettings):
-    every: int = 500  # samples between rounds of training
-    epochs: int = 2  # of a round, over all images seen so far
-
-    positive = frozenset({"every"})
-
-
-class Everything(Memory):
-    """Keeps each item; room doubles when it is used up."""
-
-    def admit(self, items: dict[str, Tensor]) -> tuple[np.ndarray, np.ndarray]:
-        n = len(items["y"])
-        if self.size + n > self.capacity:
-            self.capacity = max(self.size + n, 2 * self.capacity)
-            for name, column in self.columns.items():
-                grown = column.new_empty((self.capacity, *column.shape[1:]))
-                grown[: self.size] = column[: self.size]
-                self.columns[name] = grown
-        return np.arange(n), self.size + np.arange(n)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.capacity = max(self.capacity, state["size"])
-        super().load_state_dict(state)
+class JointSettings(ReplaySettings, PeriodicSettings):
+    epochs: int = 2  # of a round of training, over all images seen so far
 
 
 class Joint(ER):
@@ -52,13 +27,6 @@ class Joint(ER):
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         stats = super().learn(batch, taxonomy)
-        rounds = self.memory.seen // self.settings.every - (self.memory.seen - len(batch.y)) // self.settings.every
-        for _ in range(rounds * self.settings.epochs):
+        for _ in range(self.settings.due(self.memory.seen, len(batch.y)) * self.settings.epochs):
             self.epoch(len(batch.y) + self.setup.replay_batch, taxonomy)
         return stats
-
-    def epoch(self, b: int, taxonomy: Taxonomy) -> None:
-        order = self.rng.permutation(self.memory.size)
-        for start in range(0, len(order), b):
-            items = self.memory.read(order[start : start + b])
-            self.net.step(self.loss([Batch(items["x"], items["y"])], taxonomy))

@@ -8,19 +8,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dhocl.learner import Batch, Part, Setup
+from dhocl.learner import Batch, Part, PeriodicSettings, Setup
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.snapshot import Snapshot
 from dhocl.taxonomy import Taxonomy
 
 
 @dataclass(frozen=True)
-class LwfSettings(ReplaySettings):
+class LwfSettings(ReplaySettings, PeriodicSettings):
     distillation: float = 0.1
     temperature: float = 6.0
-    every: int = 500  # samples between copies of the network; the setting has no task ends
 
-    positive = frozenset({"temperature", "every"})
+    positive = PeriodicSettings.positive | {"temperature"}
 
 
 def distillation(student: dict[int, Tensor], teacher: dict[int, Tensor], temperature: float) -> Tensor:
@@ -42,11 +41,12 @@ class LwF(ER):
     def __init__(self, setup: Setup, settings: LwfSettings) -> None:
         super().__init__(setup, settings)
         self.settings = settings
-        self.teacher = Snapshot(self.net, settings.every)
+        self.teacher = Snapshot(self.net)
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         stats = super().learn(batch, taxonomy)
-        self.teacher.tick(len(batch.y))
+        if self.settings.due(self.memory.seen, len(batch.y)):
+            self.teacher.take()
         return stats
 
     def loss(self, batches: Sequence[Batch], taxonomy: Taxonomy) -> Tensor:

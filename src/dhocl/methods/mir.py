@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dhocl.learner import Batch, Setup
+from dhocl.losses import given_nll
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.taxonomy import Taxonomy
 
@@ -41,22 +41,13 @@ class MIR(ER):
         parameters = self.net.optimizer.parameters()
         loss = self.loss([batch], taxonomy)
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-        before = self.given_losses(candidates, taxonomy)
+        before = given_nll(self.predict(candidates.x), candidates.y, taxonomy)
         with torch.no_grad():
             kept = [p.clone() for p in parameters]
             for p, gradient in zip(parameters, gradients, strict=True):
                 if gradient is not None:
                     p.sub_(gradient, alpha=self.settings.virtual_lr)
-            after = self.given_losses(candidates, taxonomy)
+            after = given_nll(self.predict(candidates.x), candidates.y, taxonomy)
             for p, value in zip(parameters, kept, strict=True):
                 p.copy_(value)
         return after - before
-
-    @torch.no_grad()
-    def given_losses(self, batch: Batch, taxonomy: Taxonomy) -> Tensor:
-        """(b,) cross-entropy of each image at the level it was labelled at."""
-        logits = self.net(batch.x).logits
-        losses = torch.empty(len(batch.y))
-        for level, rows, columns in taxonomy.by_level(batch.y):
-            losses[rows] = F.cross_entropy(logits[level][rows], columns, reduction="none")
-        return losses

@@ -67,6 +67,7 @@ def facts(run: Run) -> dict[str, str]:
     if run.finished:
         seconds = [run.summary["seconds_training"], run.summary["seconds_evaluating"]]
         known["speed"] = f"{written(run.summary['samples_per_second'], 0)} samples/s"
+        known["work"] = f"{written(run.summary['cost_vs_er'], 2)} x plain replay"
         known["time"] = "{} s learning, {} s judging".format(*(written(s, 0) for s in seconds))
     return known
 

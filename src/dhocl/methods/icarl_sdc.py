@@ -1,0 +1,205 @@
+"""iCaRL (Rebuffi et al. 2017) with semantic drift compensation (Yu et al. 2020): nearest class means.
+
+The heads only shape the features, by a binary loss that holds on to an earlier network. What predicts is the mean
+feature of each node. Means go stale as the network learns: those of nodes in the current data are computed anew from
+exemplars, the others move along with the features that lie near them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dhocl.augment import augment
+from dhocl.learner import Batch, Learner, Part, PeriodicSettings, Setup, TrainSettings
+from dhocl.memory import Reservoir
+from dhocl.network import Network, Output
+from dhocl.rng import Rng
+from dhocl.snapshot import Snapshot
+from dhocl.taxonomy import UNKNOWN, Taxonomy
+
+
+@dataclass(frozen=True)
+class IcarlSettings(TrainSettings, PeriodicSettings):
+    sigma: float = 0.2  # reach of the drift compensation, between features of unit length
+    own_label: bool = True  # a row's own class is 1 though it is old; false: iCaRL's letter
+    ncm_tau: float = 0.05  # squared distances live in [0, 4]; this turns them into probabilities
+
+    positive = PeriodicSettings.positive | {"sigma", "ncm_tau"}
+
+
+def binary_loss(logits: dict[int, Tensor], old: dict[int, Tensor], targets: Tensor, own_label: bool) -> Tensor:
+    """Σ_h mean over the rows labelled at h of Σ_c BCE(σ(z_c), t_c): t is one-hot, for old classes σ(z_old).
+
+    Logits (B, classes) per level, the old ones of the classes known then; targets (B, levels). In iCaRL old classes do
+    not come back. In a stream most labels are of classes older than the copy, and would never be learned (`own_label`).
+    """
+    terms = []
+    for place, (level, z) in enumerate(logits.items()):
+        rows = targets[:, place] != UNKNOWN
+        wanted = F.one_hot(targets[rows, place], z.shape[1]).to(z.dtype)
+        if level in old:
+            said = old[level][rows].sigmoid()
+            known = wanted[:, : said.shape[1]]
+            known.copy_(said.maximum(known) if own_label else said)
+        loss = F.binary_cross_entropy_with_logits(z[rows], wanted, reduction="sum")
+        terms.append(loss / rows.sum().clamp_min(1))
+    return torch.stack(terms).sum()
+
+
+def node_means(features: Tensor, columns: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Mean of each class's rows, 0 without any, and their number: (n, d), (n,) with -1 for none -> (C, d), (C,)."""
+    rows = columns != UNKNOWN
+    counts = torch.bincount(columns[rows], minlength=width).to(features.dtype)
+    sums = features.new_zeros(width, features.shape[1]).index_add_(0, columns[rows], features[rows])
+    return sums / counts.clamp_min(1)[:, None], counts
+
+
+def drift(means: Tensor, before: Tensor, after: Tensor, sigma: float) -> Tensor:
+    """Δ_c = Σ_i w_i (z_i^new - z_i^old) / Σ_i w_i, w_i = exp(-‖z_i^old - μ_c‖² / 2σ²): (C, d), (n, d) twice -> (C, d).
+
+    Weights are normalised in log space, where they can not all vanish; a mean with nothing near it stays.
+    """
+    if not len(before):
+        return torch.zeros_like(means)
+    near = -torch.cdist(means, before).square() / (2 * sigma**2)  # (C, n)
+    return near.softmax(1) @ (after - before) * (near.amax(1) > -50)[:, None]
+
+
+def nearest_mean(unit: Tensor, means: Tensor, known: Tensor, tau: float) -> Tensor:
+    """softmax(-‖u - μ‖² / τ) of unit vectors: (B, d), (C, d), (C,) -> (B, C).
+
+    A class without a mean is as far as can be, 4: next to nothing beside one that has a mean, uniform where none has.
+    """
+    distances = 2 - 2 * unit @ F.normalize(means).t()
+    return (-distances.masked_fill(~known, 4.0) / tau).softmax(1)
+
+
+@torch.no_grad()
+def unit_features(model: Callable[[Tensor], Output], x: Tensor) -> Tensor:
+    """(n, 3, H, W) -> (n, d), of images as they are, a few at a time."""
+    return torch.cat([F.normalize(model(part).features) for part in torch.split(x, 128)])
+
+
+class Means:
+    """The mean unit feature of every node, by level.
+
+    `counts` says where it comes from: 0 there is none yet, n the first n images of the stream, inf exemplars.
+    """
+
+    def __init__(self, dim: int) -> None:
+        self._dim = dim
+        self.rows: dict[int, Tensor] = {}  # level -> (C, d)
+        self.counts: dict[int, Tensor] = {}  # level -> (C,)
+        self.met: set[int] = set()  # labels since the last copy of the network
+
+    def grow(self, taxonomy: Taxonomy) -> None:
+        for level, width in taxonomy.widths.items():
+            rows = self.rows.get(level, torch.zeros(0, self._dim))
+            if (missing := width - len(rows)) > 0:
+                self.rows[level] = F.pad(rows, (0, 0, 0, missing))
+                self.counts[level] = F.pad(self.counts.get(level, torch.zeros(0)), (0, missing))
+
+    def observe(self, unit: Tensor, targets: Tensor) -> None:
+        """Until there are exemplars of a node, the stream (b, d), (b, levels) has to do."""
+        for place, level in enumerate(sorted(self.rows)):
+            rows, counts = self.rows[level], self.counts[level]
+            fresh, came = node_means(unit, targets[:, place], len(rows))
+            share = came / (counts + came).clamp_min(1)  # 0 where counts is inf
+            rows += share[:, None] * (fresh - rows)
+            counts += came
+
+    def follow(
+        self, current: Tensor, unit: Tensor, targets: Tensor, shift: tuple[Tensor, Tensor], sigma: float
+    ) -> None:
+        """Means of nodes on the paths `current` (m, levels) anew from exemplars (n, d), (n, levels), others by drift.
+
+        shift holds features of images of the current data, before and after. A mean that the current data itself is
+        still making needs neither.
+        """
+        for place, level in enumerate(sorted(self.rows)):
+            rows, counts = self.rows[level], self.counts[level]
+            fresh, came = node_means(unit, targets[:, place], len(rows))
+            present = torch.isin(torch.arange(len(rows)), current[:, place])
+            making = present & counts.isfinite()
+            rows += drift(rows, *shift, sigma) * ((counts > 0) & ~making)[:, None]
+            anew = present & (came > 0)
+            rows[anew] = fresh[anew]
+            counts[anew] = torch.inf
+        self.met = set()
+
+    def probabilities(self, unit: Tensor, tau: float) -> dict[int, Tensor]:
+        return {level: nearest_mean(unit, self.rows[level], self.counts[level] > 0, tau) for level in sorted(self.rows)}
+
+    def state_dict(self) -> dict[str, Any]:
+        levels = {str(level): {"rows": rows, "counts": self.counts[level]} for level, rows in self.rows.items()}
+        return {"levels": levels, "met": sorted(self.met)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.rows = {int(level): tensors["rows"].clone() for level, tensors in state["levels"].items()}
+        self.counts = {int(level): tensors["counts"].clone() for level, tensors in state["levels"].items()}
+        self.met = set(state["met"])
+
+
+class ICaRL(Learner):
+    """Not an ER: its loss is none of the hierarchical ones, and its heads do not predict."""
+
+    def __init__(self, setup: Setup, settings: IcarlSettings) -> None:
+        self.setup = setup
+        self.settings = settings
+        self.rng = Rng(setup.seed, "learner")
+        self.net = Network(setup, settings)
+        self.memory = Reservoir(setup.buffer, self.rng)
+        self.old = Snapshot(self.net)
+        self.means = Means(self.net.f.dim)
+
+    def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
+        self.net.grow(taxonomy)
+        self.means.grow(taxonomy)
+        items = self.memory.sample(self.setup.replay_batch)
+        batches = [batch, Batch(items["x"], items["y"])] if items else [batch]
+        views = [augment(x, self.rng, self.setup.flip) for x, _ in batches]
+        outputs = self.net.each(views)
+        loss = torch.zeros(())
+        for x, output, (_, y) in zip(views, outputs, batches, strict=True):
+            old = self.old(x).logits if self.old.taken else {}
+            loss = loss + binary_loss(output.logits, old, taxonomy.complete(y), self.settings.own_label)
+        self.net.step(loss)
+        self.means.observe(F.normalize(outputs[0].features.detach()), taxonomy.complete(batch.y))
+        self.means.met.update(batch.y.tolist())
+        self.memory.insert(x=batch.x, y=batch.y)
+        if self.settings.due(self.memory.seen, len(batch.y)):
+            self.follow(taxonomy)  # while the old copy is still there
+            self.old.take()
+        return {"loss": loss.item()}
+
+    def follow(self, taxonomy: Taxonomy) -> None:
+        """Bring the means from the network copied last to that of now, looking only at exemplars that this needs."""
+        met = torch.tensor(sorted(self.means.met))
+        items = self.memory.read(np.arange(self.memory.size))
+        paths, current = taxonomy.complete(items["y"]), taxonomy.complete(met)
+        needed = ((paths[:, None] == current) & (current != UNKNOWN)).any(2).any(1)  # below a node in the current data
+        x, own = items["x"][needed], torch.isin(items["y"][needed], met) & self.old.taken
+        unit = unit_features(self.net, x)
+        before = unit_features(self.old, x[own]) if own.any() else unit[own]
+        self.means.follow(current, unit, paths[needed], (before, unit[own]), self.settings.sigma)
+
+    @torch.no_grad()
+    def predict(self, x: Tensor) -> dict[int, Tensor]:
+        return self.means.probabilities(F.normalize(self.net(x).features), self.settings.ncm_tau)
+
+    def parts(self) -> dict[str, Part]:
+        return {
+            "rng": self.rng,
+            "net": self.net,
+            "memory": self.memory,
+            "old": self.old,
+            "means": self.means,
+            "optimizer": self.net.optimizer,  # last: it needs the parameters that the others make
+        }

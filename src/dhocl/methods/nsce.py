@@ -1,0 +1,204 @@
+"""NsCE (Wang et al. 2024): a classifier spread over all features, prototypes held apart, replay seldom but thorough.
+
+Between rounds of replay a step sees the stream alone. A round goes over the whole memory, then over the pairs of
+classes that were confused, then over the whole memory again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dhocl.augment import augment
+from dhocl.learner import Batch, Part, PeriodicSettings, Setup
+from dhocl.memory import Memory
+from dhocl.methods.cbrs import ClassBalanced
+from dhocl.methods.er import ER, ReplaySettings
+from dhocl.methods.icarl_sdc import node_means
+from dhocl.taxonomy import UNKNOWN, Taxonomy
+
+
+@dataclass(frozen=True)
+class NsceSettings(ReplaySettings, PeriodicSettings):
+    """Rounds of replay come every so many samples; in NsCE every 10, 50 or 100 batches of 10."""
+
+    spread: float = 0.01
+    separation: float = 0.1  # of a mean over rows; in NsCE 0.01 of a sum over batches of 10
+    momentum: float = 0.95  # of the prototypes, an image
+    threshold: float = 0.2  # share of a class that is taken for another before the two are a pair
+
+
+def l1_over_l2(W: Tensor) -> Tensor:
+    """‖W‖₁ / ‖W‖₂, from 1 for a single weight to √n for n equal ones; blind to the scale of W."""
+    return W.abs().sum() / W.square().sum().sqrt()
+
+
+def separation(features: Tensor, prototypes: Tensor, columns: Tensor) -> Tensor:
+    """Mean over rows of ‖cos(f, P) - t‖₂, t = 1 at the row's own prototype and -1/(K-1) at the others (a simplex).
+
+    (b, d), (K, d), (b,) -> (). Each row is compared with its own target; NsCE's code sums over all pairs of rows, which
+    asks an image to look like the targets of the others too.
+    """
+    k = len(prototypes)
+    wanted = torch.where(F.one_hot(columns, k).bool(), 1.0, -1 / max(1, k - 1))  # (b, K)
+    cosines = F.normalize(features) @ F.normalize(prototypes).t()
+    return F.pairwise_distance(cosines, wanted, eps=0).mean()
+
+
+def confused_pairs(predicted: Tensor, targets: Tensor, threshold: float) -> list[tuple[int, tuple[int, int]]]:
+    """Places of levels with two classes, one taken for the other in more than this share of its items, worst first.
+
+    (n, levels) twice. Shares are entries off the diagonal of a level's row-normalised confusion matrix.
+    """
+    found: dict[tuple[int, tuple[int, int]], float] = {}
+    for place in range(targets.shape[1]):
+        rows = targets[:, place] != UNKNOWN
+        true = targets[rows, place].tolist()
+        items = Counter(true)
+        for (own, taken), count in Counter(zip(true, predicted[rows, place].tolist(), strict=True)).items():
+            pair, share = (place, (min(own, taken), max(own, taken))), count / items[own]
+            if own != taken and share > threshold:
+                found[pair] = max(share, found.get(pair, 0.0))
+    return sorted(found, key=lambda pair: (-found[pair], pair))
+
+
+class NodePrototypes:
+    """A running mean feature of every node, by level, and which classes were there before the last new ones."""
+
+    def __init__(self, dim: int, momentum: float) -> None:
+        self._dim = dim
+        self._momentum = momentum
+        self.rows: dict[int, Tensor] = {}  # level -> (C, d)
+        self.images: dict[int, Tensor] = {}  # level -> (C,) how many have gone into each
+        self.old: dict[int, int] = {}  # level -> classes known before the level last grew
+
+    def grow(self, taxonomy: Taxonomy) -> None:
+        for level, width in taxonomy.widths.items():
+            rows = self.rows.get(level, torch.zeros(0, self._dim))
+            if (missing := width - len(rows)) > 0:
+                self.old[level] = len(rows)
+                self.rows[level] = F.pad(rows, (0, 0, 0, missing))
+                self.images[level] = F.pad(self.images.get(level, torch.zeros(0)), (0, missing))
+
+    def observe(self, features: Tensor, targets: Tensor) -> None:
+        """A step toward the mean of each node's images, as long as one an image would be: (b, d), (b, levels)."""
+        for place, level in enumerate(sorted(self.rows)):
+            rows, images = self.rows[level], self.images[level]
+            fresh, came = node_means(features, targets[:, place], len(rows))
+            share = torch.where(images > 0, 1 - self._momentum**came, (came > 0).float())
+            rows += share[:, None] * (fresh - rows)
+            images += came
+
+    def separation(self, features: Tensor, targets: Tensor) -> Tensor:
+        """Σ_h over the nodes that have a prototype and the rows labelled at h; one node alone is not apart from any."""
+        total = torch.zeros(())
+        for place, level in enumerate(sorted(self.rows)):
+            rows, met = targets[:, place] != UNKNOWN, self.images[level] > 0
+            if rows.any() and met.sum() > 1:
+                places = met.cumsum(0) - 1  # of the classes, among those that have a prototype
+                total = total + separation(features[rows], self.rows[level][met], places[targets[rows, place]])
+        return total
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            str(level): {"rows": rows, "images": self.images[level], "old": self.old[level]}
+            for level, rows in self.rows.items()
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.rows = {int(level): entry["rows"].clone() for level, entry in state.items()}
+        self.images = {int(level): entry["images"].clone() for level, entry in state.items()}
+        self.old = {int(level): entry["old"] for level, entry in state.items()}
+
+
+class NsCE(ER):
+    def __init__(self, setup: Setup, settings: NsceSettings) -> None:
+        super().__init__(setup, settings)
+        self.settings = settings
+        self.prototypes = NodePrototypes(self.net.f.dim, settings.momentum)
+
+    def make_memory(self) -> Memory:
+        return ClassBalanced(self.setup.buffer, self.rng)
+
+    def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
+        self.prototypes.grow(taxonomy)
+        stats = super().learn(batch, taxonomy)
+        if self.settings.due(self.memory.seen, len(batch.y)):
+            self.rehearse(len(batch.y) + self.setup.replay_batch, taxonomy)
+        return stats
+
+    def replay(self, batch: Batch, taxonomy: Taxonomy) -> list[Batch]:
+        return []
+
+    def loss(self, batches: Sequence[Batch], taxonomy: Taxonomy) -> Tensor:
+        """Of the stream: the chosen loss, and what keeps heads spread and prototypes apart."""
+        (output,) = self.outputs(batches)
+        targets = taxonomy.complete(batches[0].y).repeat(self.objective.views, 1)
+        self.prototypes.observe(output.features.detach(), targets)
+        return (
+            self.objectives([output], batches, taxonomy)
+            + self.settings.spread * self.concentration()
+            + self.settings.separation * self.prototypes.separation(output.features, targets)
+        )
+
+    def concentration(self) -> Tensor:
+        """Σ_h -‖W‖₁ / ‖W‖₂ / d of the old classes; before there are any, as in NsCE, with a plus of the whole head."""
+        terms = []
+        for level, rows in self.net.heads.rows().items():
+            W, old = rows[:, :-1], self.prototypes.old[level]
+            terms.append((-l1_over_l2(W[:old]) if old else l1_over_l2(W)) / W.shape[1])
+        return torch.stack(terms).sum()
+
+    def rehearse(self, b: int, taxonomy: Taxonomy) -> None:
+        """A round of replay, in batches of b.
+
+        Pairs are taken only as long as together they hold no more items than the memory does, so that a round is at
+        most three passes: at a coarse level two classes are much of the memory, and at first nearly all are confused.
+        """
+        predicted = self.go_over(b, taxonomy)
+        targets = taxonomy.complete(self.memory.read(np.arange(self.memory.size))["y"])
+        room = self.memory.size
+        for place, pair in confused_pairs(predicted, targets, self.settings.threshold):
+            slots = torch.isin(targets[:, place], torch.tensor(pair)).nonzero()[:, 0].numpy()
+            if len(slots) <= room:
+                room -= len(slots)
+                self.tell_apart(taxonomy.levels[place], pair, slots, targets[:, place], b)
+        self.go_over(b, taxonomy)
+
+    def go_over(self, b: int, taxonomy: Taxonomy) -> Tensor:
+        """One pass over the memory; what each item was taken for just before its step, (size, levels)."""
+        predicted = torch.zeros(self.memory.size, len(taxonomy.levels), dtype=torch.long)
+        for slots, batch in self.shuffled(np.arange(self.memory.size), b):
+            outputs = self.outputs([batch])
+            self.net.step(self.objectives(outputs, [batch], taxonomy))
+            answers = self.objective.probabilities(outputs[0].rows(0, len(slots)).logits)
+            predicted[torch.from_numpy(slots)] = torch.stack([p.argmax(1) for p in answers.values()], 1)
+        return predicted
+
+    def tell_apart(self, level: int, pair: tuple[int, int], slots: np.ndarray, columns: Tensor, b: int) -> None:
+        """One pass over the items of two classes, with a softmax over these two; columns (size,) are the true ones.
+
+        NsCE's code keeps the softmax over all classes and masks the loss, which for these items is the plain loss.
+        """
+        for part, batch in self.shuffled(slots, b):
+            z = self.net(augment(batch.x, self.rng, self.setup.flip)).logits[level][:, pair]
+            second = columns[torch.from_numpy(part)] == pair[1]
+            self.net.step(F.cross_entropy(z, second.long()))
+
+    def shuffled(self, slots: np.ndarray, b: int) -> Iterator[tuple[np.ndarray, Batch]]:
+        """The items of these slots in random order, b at a time."""
+        order = self.rng.permutation(slots)
+        for start in range(0, len(order), b):
+            part = order[start : start + b]
+            items = self.memory.read(part)
+            yield part, Batch(items["x"], items["y"])
+
+    def parts(self) -> dict[str, Part]:
+        return super().parts() | {"prototypes": self.prototypes}

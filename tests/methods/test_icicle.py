@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dhocl.checks import CHECKS, assert_same, exam, feed, setup, stream
+from dhocl.heads.prototypes import class_scores
+from dhocl.methods.icicle import (
+    ICICLE,
+    IcicleSettings,
+    PrototypeHead,
+    PrototypeHeads,
+    activation,
+    similarity_drift,
+)
+from dhocl.objectives import LossName
+from dhocl.optim import Optimizer
+from dhocl.rng import Rng
+from dhocl.taxonomy import UNKNOWN
+from trees import balanced_tree
+
+seeds = st.integers(0, 1000)
+SMALL = IcicleSettings(prototypes=2, prototype_size=8)
+TREE = balanced_tree(2, 3)  # 2 classes of level 0, 6 of level 1
+
+
+def normal(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def a_head(settings: IcicleSettings = SMALL, width: int = 3) -> PrototypeHead:
+    head = PrototypeHead(0, 5, settings, Optimizer(0.0), Rng(0, "prototypes"))
+    head.grow(normal(6, 5, 2, 2), torch.arange(6) % width, width)
+    return head
+
+
+# -- activation ------------------------------------------------------------------------------------------------
+
+
+@given(st.floats(0, 4), st.floats(1e-3, 4))
+def test_activation_falls_with_the_distance(distance: float, further: float) -> None:
+    if distance + further <= 4:
+        near, far = activation(1 - torch.tensor([distance, distance + further]).double() / 2)
+        assert near > far > 0
+
+
+def test_activation_is_largest_where_patch_and_prototype_meet() -> None:
+    assert activation(torch.tensor(1.0)).item() == pytest.approx(math.log(1e4))
+    assert activation(torch.tensor(1.0 + 1e-6)).item() == pytest.approx(math.log(1e4))
+    assert activation(torch.tensor(-1.0)).item() == pytest.approx(math.log(5 / 4.0001))
+    assert activation(torch.tensor(0.0), 0.5).item() == pytest.approx(math.log(3 / 2.5))
+
+
+# -- distillation ----------------------------------------------------------------------------------------------
+
+
+def test_what_has_not_changed_costs_nothing_and_pulls_at_nothing() -> None:
+    before = normal(3, 6, 4)
+    now = before.clone().requires_grad_()
+    cost = similarity_drift(now, before, 0.5)
+    assert cost == 0
+    (gradient,) = torch.autograd.grad(cost, now)
+    assert (gradient == 0).all()
+
+
+@given(seeds)
+def test_distillation_by_hand_counts_only_what_was_most_similar(seed: int) -> None:
+    now, before = normal(3, 10, 4, seed=seed), normal(3, 10, 4, seed=seed + 1)
+    total = 0.0
+    for b in range(3):
+        square = 0.0
+        for n in range(4):
+            kept = sorted(range(10), key=lambda p: -before[b, p, n])[:2]
+            square += sum((before[b, p, n] - now[b, p, n]).item() ** 2 for p in kept)
+        total += math.sqrt(square) / 3
+    assert similarity_drift(now, before, 0.2).item() == pytest.approx(total, rel=1e-5)
+    assert similarity_drift(now, before, 0.001).item() > 0  # one patch at least
+
+
+def test_the_old_prototypes_are_a_target() -> None:
+    now, before = normal(2, 5, 3).requires_grad_(), normal(2, 5, 3, seed=1).requires_grad_()
+    similarity_drift(now, before, 1.0).backward()
+    assert before.grad is None
+    assert now.grad is not None
+
+
+def test_prototypes_are_held_to_their_copies() -> None:
+    head = a_head()
+    patches = head.embed(normal(4, 5, 3, 3, seed=1))
+    assert head.drift(patches) == 0  # nothing to hold on to yet
+    with torch.no_grad():
+        head.bank.parameter.mul_(0.5)
+    head.copy()
+    assert head.drift(patches) == 0
+    with torch.no_grad():
+        head.bank.parameter.mul_(3)  # only directions count
+    assert head.drift(patches) < 1e-4
+    with torch.no_grad():
+        head.bank.parameter.add_(0.3 * normal(*head.bank.parameter.shape, seed=2))
+    assert head.drift(patches) > 0.01
+
+
+def test_only_classes_that_have_had_an_image_are_held() -> None:
+    head = PrototypeHead(0, 5, SMALL, Optimizer(0.0), Rng(0, "prototypes"))
+    head.grow(normal(3, 5, 2, 2), torch.tensor([0, UNKNOWN, 2]), 4)
+    head.copy()
+    assert head.columns.tolist() == [0, 2]
+    patches = head.embed(normal(4, 5, 3, 3, seed=1))
+    with torch.no_grad():
+        head.bank.parameter[1] = normal(2, 8, seed=3)
+    assert head.drift(patches) == 0
+    head.grow(normal(1, 5, 2, 2), torch.tensor([1]), 4)
+    head.copy()
+    assert head.columns.tolist() == [0, 1, 2]
+
+
+# -- heads -----------------------------------------------------------------------------------------------------
+
+
+def test_new_banks_start_from_patches_of_the_class() -> None:
+    head = PrototypeHead(0, 5, SMALL, Optimizer(0.0), Rng(0, "prototypes"))
+    maps, columns = normal(4, 5, 2, 2), torch.tensor([1, 0, 1, UNKNOWN])
+    head.grow(maps, columns, 2)
+    patches = head.embed(maps)
+    for column in range(2):
+        nearest = class_scores(patches[columns == column], head.unit)[:, column].amax(0)
+        torch.testing.assert_close(nearest, torch.ones(2))
+    kept = head.bank.used.clone()
+    head.grow(normal(4, 5, 2, 2, seed=1), torch.tensor([0, 1, 2, 2]), 3)
+    assert torch.equal(head.bank.used[:2], kept), "old banks stay as they are"
+
+
+def test_an_image_that_holds_a_prototype_has_no_cluster_cost_and_one_without_label_none_at_all() -> None:
+    head = a_head(IcicleSettings(prototypes=2, prototype_size=8, separation=0.0))
+    patches = head.embed(normal(3, 5, 3, 3, seed=1)).detach().clone()
+    patches[0, 4], patches[1, 0] = head.unit[2, 0].detach(), head.unit[1, 1].detach()
+    cosines = class_scores(patches, head.unit)
+    assert abs(head.shape(cosines, torch.tensor([2, 1, UNKNOWN]))) < 1e-5
+    assert head.shape(cosines, torch.tensor([2, 1, 0])) > 1e-3
+    assert head.shape(cosines, torch.full((3,), UNKNOWN)) == 0
+
+
+def test_the_separation_has_a_floor() -> None:
+    """Distances on the sphere end at 4: pushing prototypes away pays no more than 0.08 times that."""
+    head, optimizer = a_head(IcicleSettings(prototypes=2, prototype_size=8, cluster=0.0)), Optimizer(0.0)
+    optimizer.add([("bank", head.bank.parameter)], 0.1)
+    patches, columns = head.embed(normal(6, 5, 2, 2)).detach(), torch.arange(6) % 3
+    for _ in range(100):
+        optimizer.step(head.shape(class_scores(patches, head.unit), columns))
+    cost = head.shape(class_scores(patches, head.unit), columns)
+    assert -0.08 * 4 <= cost < -0.08
+
+
+def test_a_class_is_judged_by_its_own_prototypes_alone() -> None:
+    heads = PrototypeHeads(5, SMALL, Optimizer(0.0), seed=0)
+    heads.grow(normal(6, 5, 2, 2), TREE.complete(TREE.nodes(1)), TREE)
+    maps = normal(4, 5, 3, 3, seed=1)
+    before, cosines, _ = heads(maps)
+    with torch.no_grad():
+        heads.levels[1].bank.parameter[2] = normal(2, 8, seed=2)
+        heads.log_scale.fill_(math.log(3))
+    after = heads(maps)[0]
+    others = [0, 1, 3, 4, 5]
+    torch.testing.assert_close(after[1][:, others], 3 * before[1][:, others])
+    assert not torch.allclose(after[1][:, 2], 3 * before[1][:, 2])
+    d = (2 - 2 * cosines[0]).clamp_min(0)
+    torch.testing.assert_close(before[0], ((d + 1) / (d + 1e-4)).log().sum(2))
+
+
+def test_each_level_has_an_add_on_of_its_own() -> None:
+    heads = PrototypeHeads(5, SMALL, Optimizer(0.0), seed=0)
+    heads.grow(normal(6, 5, 2, 2), TREE.complete(TREE.nodes(1)), TREE)
+    _, _, patches = heads(normal(4, 5, 3, 3, seed=1))
+    assert not torch.allclose(patches[0], patches[1])
+    torch.testing.assert_close(patches[1].norm(dim=2), torch.ones(4, 9))
+
+
+# -- the learner -----------------------------------------------------------------------------------------------
+
+
+def make() -> ICICLE:
+    return ICICLE(setup(), IcicleSettings(every=12))
+
+
+def test_prototypes_predict_and_linear_heads_do_not() -> None:
+    learner = make()
+    feed(learner, stream(3))
+    x, _ = exam()
+    before = learner.predict(x)
+    for name in ("linear.0", "linear.1"):
+        learner.net.optimizer._named[name].data.add_(1)
+    assert_same(before, learner.predict(x), "linear heads have no say")
+    learner.heads.levels[1].bank.parameter.data.copy_(normal(*learner.heads.levels[1].bank.parameter.shape))
+    after = learner.predict(x)
+    assert torch.equal(before[0], after[0])
+    assert not torch.allclose(before[1], after[1])
+
+
+def test_everything_of_the_heads_trains_and_copies_lag_behind() -> None:
+    learner = ICICLE(setup(), IcicleSettings(every=16))
+    curator = feed(learner, stream(2))
+    named = {name: p.detach().clone() for name, p in learner.net.optimizer._named.items()}
+    feed(learner, stream(1, seed=3), curator)
+    for name in ("log_scale", "addon.0.0.weight", "addon.1.2.bias", "prototypes.0", "prototypes.1"):
+        assert not torch.equal(named[name], learner.net.optimizer._named[name]), name
+    head = learner.heads.levels[1]
+    assert not torch.allclose(head.old, head.unit[head.columns], atol=1e-5)
+
+
+def test_costs_as_much_as_replay() -> None:
+    learner = make()
+    feed(learner, stream(6))
+    assert learner.net.f.meter.units == 3 * (6 * 8 + 5 * 4)
+
+
+@pytest.mark.parametrize("loss", ["multi_ce", "hxe", "soft_ce", "hcon"])
+def test_goes_with_every_loss(loss: LossName) -> None:
+    for check in CHECKS[:2]:
+        check(lambda given: ICICLE(given, IcicleSettings(every=12, loss=loss)))

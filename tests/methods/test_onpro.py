@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dhocl.checks import feed, setup, stream, true_tree
+from dhocl.learner import Setup
+from dhocl.losses import multi_ce, supcon
+from dhocl.methods.er import ER, ReplaySettings
+from dhocl.methods.onpro import (
+    OnPro,
+    OnProSettings,
+    class_means,
+    equilibrium,
+    instance_contrast,
+    level_equilibrium,
+    mixed_ce,
+)
+
+T = 0.5
+
+
+def unit(*shape: int, seed: int = 0) -> Tensor:
+    return torch.nn.functional.normalize(torch.randn(*shape, generator=torch.Generator().manual_seed(seed)), dim=-1)
+
+
+# -- online prototype equilibrium ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [2, 3, 7])
+def test_equilibrium_of_identical_prototypes(k: int) -> None:
+    same = unit(1, 16).expand(k, 16)
+    assert equilibrium(same, same, T).item() == pytest.approx(math.log(2 * k - 1), abs=1e-5)
+
+
+@pytest.mark.parametrize("k", [2, 3, 7])
+def test_equilibrium_of_orthogonal_prototypes_that_agree(k: int) -> None:
+    axes = 3 * torch.eye(k, 16)  # their length is of no matter
+    expected = math.log(1 + (2 * k - 2) * math.exp(-1 / T))
+    assert equilibrium(axes, axes, T).item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_equilibrium_of_one_class_is_nothing() -> None:
+    assert equilibrium(unit(1, 8), unit(1, 8, seed=1), T).item() == pytest.approx(0, abs=1e-6)
+    targets = torch.tensor([[0, -1], [0, 3], [0, 3]])
+    assert level_equilibrium(unit(3, 8), unit(3, 8, seed=1), targets, T).item() == 0
+
+
+def test_equilibrium_by_the_definition_and_in_any_order_of_classes() -> None:
+    a, b = unit(4, 8), unit(4, 8, seed=1)
+    both = [*a, *b]
+    total = 0.0
+    for i, z in enumerate(both):
+        others = [math.exp(float(z @ other) / T) for j, other in enumerate(both) if j != i]
+        total -= math.log(math.exp(float(z @ both[(i + 4) % 8]) / T) / sum(others))
+    assert equilibrium(a, b, T).item() == pytest.approx(total / 8, abs=1e-5)
+    order = torch.tensor([2, 0, 3, 1])
+    torch.testing.assert_close(equilibrium(a[order], b[order], T), equilibrium(a, b, T))
+
+
+def test_equilibrium_is_a_mean_over_levels_with_two_classes() -> None:
+    a, b = unit(4, 8), unit(4, 8, seed=1)
+    fine = torch.tensor([5, 2, -1, 5])
+    one_level = level_equilibrium(a, b, fine[:, None], T)
+    with_a_dull_one = level_equilibrium(a, b, torch.stack([torch.zeros(4, dtype=torch.long), fine], 1), T)
+    torch.testing.assert_close(one_level, with_a_dull_one)
+    other = torch.tensor([0, 1, 1, 0])
+    mean = (one_level + level_equilibrium(a, b, other[:, None], T)) / 2
+    torch.testing.assert_close(level_equilibrium(a, b, torch.stack([other, fine], 1), T), mean)
+    changed = a.clone()
+    changed[2] = -a[0]  # it has no class at the fine level
+    torch.testing.assert_close(level_equilibrium(changed, b, fine[:, None], T), one_level)
+
+
+def test_class_means() -> None:
+    z = unit(5, 3)
+    classes, means = class_means(z, torch.tensor([4, -1, 4, 0, -1]))
+    assert classes.tolist() == [0, 4]
+    torch.testing.assert_close(means, torch.stack([z[3], (z[0] + z[2]) / 2]))
+
+
+# -- instance contrast -----------------------------------------------------------------------------------------
+
+
+def test_contrast_of_plain_similarities_is_supcon() -> None:
+    z, labels = unit(7, 8), torch.tensor([0, 1, 0, 2, 2, 1, 0])
+    torch.testing.assert_close(instance_contrast(z @ z.t() / 0.07, labels), supcon(z, labels, 0.07))
+
+
+def test_labels_are_node_and_turn() -> None:
+    learner = OnPro(setup(), OnProSettings(rotations=4))
+    y = torch.tensor([3, 0, 3])
+    n = 2 * 4 * 3
+    features, z = torch.rand(n, 64, generator=torch.Generator().manual_seed(2)), unit(n, 64)
+    part = torch.nn.functional.normalize(features)  # as wide as the projection: the slice is all of it
+    labels = [(node, turn) for _ in range(2) for turn in range(4) for node in y.tolist()]
+    total = 0.0
+    for i in range(n):
+        s = [float(z[i] @ (z[j] + part[j])) / 0.07 for j in range(n)]
+        others = [j for j in range(n) if j != i]
+        norm = math.log(sum(math.exp(s[j]) for j in others))
+        positives = [j for j in others if labels[j] == labels[i]]
+        total -= sum(s[j] - norm for j in positives) / len(positives)
+    assert learner.instance(features, z, y).item() == pytest.approx(total / n, rel=1e-4)
+
+
+# -- feedback and mixing ---------------------------------------------------------------------------------------
+
+
+def test_mixed_cross_entropy() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = {0: torch.randn(3, 2, generator=generator), 1: torch.randn(3, 4, generator=generator)}
+    first, second = torch.tensor([[0, 1], [1, -1], [0, -1]]), torch.tensor([[1, -1], [1, 3], [0, -1]])
+    torch.testing.assert_close(mixed_ce(logits, first, first, torch.full((3,), 0.3)), multi_ce(logits, first))
+    share = torch.tensor([0.25, 0.5, 0.1])
+    nll = {level: -z.log_softmax(1) for level, z in logits.items()}
+    coarse = (0.75 * nll[0][0, 0] + 0.25 * nll[0][0, 1] + nll[0][1, 1] + nll[0][2, 0]) / 3
+    fine = (0.75 * nll[1][0, 1] + 0.5 * nll[1][1, 3]) / 2
+    torch.testing.assert_close(mixed_ce(logits, first, second, share), coarse + fine)
+
+
+def learned(**settings: float) -> tuple[OnPro, object]:
+    learner = OnPro(setup(buffer=40, replay_batch=20), OnProSettings(**settings))
+    curator = feed(learner, stream(8))
+    return learner, curator.taxonomy
+
+
+def test_chances_are_softmax_of_inverse_distances_inside_a_level() -> None:
+    learner, tree = OnPro(setup(), OnProSettings()), true_tree()
+    z = torch.tensor([[1.0, 0], [0, 1], [-1, 0], [0.6, 0.8]])
+    targets = torch.tensor([[0, 0], [0, 1], [1, 2], [-1, 3]])
+    learner.prototypes.observe(z, targets, tree)
+    stored = torch.tensor([[0, 0], [0, 1], [1, 2]])  # the last fine class is not stored
+    pairs, chances = learner.prototypes.pairs(stored, tree)
+    assert pairs.tolist() == [[0, 0, 1], [1, 0, 1], [1, 0, 2], [1, 1, 2]]
+    distances = [math.dist((0.5, 0.5), (-1, 0)), math.sqrt(2), 2, math.sqrt(2)]
+    weights = np.exp(1 / np.array(distances))
+    assert np.allclose(chances.numpy(), weights / weights.sum())
+
+
+def test_identical_prototypes_do_not_explode() -> None:
+    learner, tree = OnPro(setup(), OnProSettings()), true_tree()
+    learner.prototypes.observe(torch.ones(3, 2), torch.tensor([[0, 0], [0, 1], [1, 2]]), tree)
+    _, chances = learner.prototypes.pairs(torch.tensor([[0, 0], [0, 1], [1, 2]]), tree)
+    assert torch.allclose(chances, torch.full((4,), 0.25, dtype=torch.double))
+
+
+def test_without_a_say_of_the_prototypes_it_is_random_mixup() -> None:
+    learner, taxonomy = learned(base_rate=1.0, mixup=1.0)
+    slots = learner.memory.draw(20)
+    first, second, share = learner.mix(slots, taxonomy)
+    own = learner.items(np.sort(slots))
+    for side in (first, second):
+        assert sorted(side.x.flatten(1).sum(1).tolist()) == sorted(own.x.flatten(1).sum(1).tolist())
+    assert not torch.equal(first.x, second.x)
+    assert share.min() >= 0
+    assert 0.3 < share.max() <= 0.6
+    learner, taxonomy = learned(base_rate=1.0, mixup=0.0)
+    first, second, _ = learner.mix(slots, taxonomy)
+    assert torch.equal(first.x, second.x)
+
+
+def test_with_all_say_every_mix_is_of_two_classes_of_a_level_as_often_as_their_chance() -> None:
+    learner, taxonomy = learned(base_rate=0.0)
+    stored = taxonomy.complete(learner.memory.columns["y"][: learner.memory.size])
+    pairs, chances = learner.prototypes.pairs(stored, taxonomy)
+    counts = torch.zeros(len(pairs))
+    for _ in range(60):
+        first, second, _ = learner.mix(np.arange(20), taxonomy)
+        a, b = taxonomy.complete(first.y), taxonomy.complete(second.y)
+        fits = (a[:, pairs[:, 0]] == pairs[:, 1]) & (b[:, pairs[:, 0]] == pairs[:, 2])  # (20, P)
+        assert fits.any(1).all()
+        counts += fits.float().mean(0)
+    fine = pairs[:, 0] == 1
+    assert (counts[fine] / 60 > 0.5 * chances[fine]).all(), "each pair is drawn about as often as it should"
+
+
+def test_shares_of_the_replayed_batch() -> None:
+    learner, taxonomy = learned(base_rate=0.9, mixup=0.0)
+    alone = 0
+    for _ in range(20):
+        first, second, _ = learner.mix(learner.memory.draw(20), taxonomy)
+        alone += (first.x == second.x).flatten(1).all(1).sum().item()
+    assert alone == 20 * 18
+
+
+# -- the whole -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rotations", "times"), [(1, 3), (4, 9)])
+def test_cost_in_steps_of_replay(rotations: int, times: int) -> None:
+    def units(make: Callable[[Setup], ER]) -> int:
+        given = setup()
+        feed(make(given), stream(3))
+        return given.backbone.meter.units
+
+    ours = units(lambda given: OnPro(given, OnProSettings(rotations=rotations)))
+    assert ours == times * units(lambda given: ER(given, ReplaySettings()))
+
+
+def test_the_projection_is_trained() -> None:
+    learner = OnPro(setup(), OnProSettings())
+    before = learner.prototypes.state_dict()["linear"]["weight"].clone()
+    feed(learner, stream(2))
+    assert not torch.equal(before, learner.prototypes.state_dict()["linear"]["weight"])

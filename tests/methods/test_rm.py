@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dhocl.checks import feed, setup, stream
+from dhocl.methods.rm import PERTURBATIONS, RM, Rainbow, RmSettings, choose, cutout, spread, variation_ratio
+from dhocl.rng import Rng
+
+# -- uncertainty -----------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.lists(st.integers(0, 20), min_size=12, max_size=12), min_size=1, max_size=9))
+def test_variation_ratio(votes: list[list[int]]) -> None:
+    u = variation_ratio(torch.tensor(votes))
+    for row, value in zip(votes, u.tolist(), strict=True):
+        assert value == pytest.approx(1 - Counter(row).most_common(1)[0][1] / 12)
+        assert round(12 * value, 4) in range(12)
+        if len(set(row)) == 1:
+            assert value == 0
+
+
+def test_twelve_perturbations_that_differ_and_leave_the_images_alone() -> None:
+    x = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (5, 3, 32, 32))).to(torch.uint8)
+    kept = x.clone()
+    seen = [perturb(x, Rng(0, "learner")) for perturb in PERTURBATIONS]
+    assert len(seen) == 12
+    for place, changed in enumerate(seen):
+        assert changed.shape == x.shape
+        assert changed.dtype == torch.uint8
+        assert all((changed[i] != x[i]).any() for i in range(5))
+        assert not any(torch.equal(changed, other) for other in seen[:place])
+    assert torch.equal(x, kept)
+    assert any(torch.equal(changed, 255 - x) for changed in seen), "one is the negative"
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
+def test_cutout_is_a_square_of_its_size_cut_at_the_border(share: float) -> None:
+    x = torch.zeros((200, 3, 32, 32), dtype=torch.uint8)
+    holes = cutout(x, Rng(0, "learner"), share) != 0
+    assert torch.equal(holes[:, 0], holes[:, 1])
+    rows, columns = holes[:, 0].any(2), holes[:, 0].any(1)
+    assert torch.equal(holes[:, 0], rows[:, :, None] & columns[:, None, :])
+    assert abs(int(rows.sum(1).max()) - share * 32) <= 1
+    assert (holes[:, 0].sum((1, 2)) > 0).all()
+    assert len({tuple(hole.flatten().tolist()) for hole in holes[:, 0]}) > 50, "places are drawn per image"
+
+
+def test_an_item_is_judged_by_the_votes_at_its_own_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = RM(setup(), RmSettings())
+    tree = feed(learner, stream(4)).taxonomy
+    calls = []
+
+    def predict(x: torch.Tensor) -> dict[int, torch.Tensor]:
+        calls.append(len(x))
+        widths = tree.widths
+        sure, torn = torch.zeros(len(x), widths[0]), torch.zeros(len(x), widths[1])
+        sure[:, 0] = 1
+        torn[:, len(calls) % 2] = 1
+        return {0: sure, 1: torn}
+
+    monkeypatch.setattr(learner, "predict", predict)
+    u = learner.uncertainty(tree)
+    assert calls == [32] * 12
+    levels = [tree.labels[node].level for node in learner.memory.columns["y"][:32].tolist()]
+    assert set(levels) == {0, 1}
+    assert u.tolist() == [0.5 if level else 0.0 for level in levels]
+
+
+# -- the choice ------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 60), st.integers(0, 30), st.integers(0, 99))
+def test_spread_goes_from_the_surest_to_the_least_sure_in_even_steps(n: int, k: int, seed: int) -> None:
+    u = np.random.default_rng(seed).integers(0, 12, n) / 12
+    picked = spread(u, k, np.random.default_rng(seed))
+    assert len(set(picked.tolist())) == len(picked) == min(k, len(u))
+    if len(picked):
+        assert u[picked].min() == u.min()
+        # what evenly spaced ranks of the sorted values would be
+        ranks = [j * len(u) // max(k, 1) for j in range(k)] if k < len(u) else range(len(u))
+        assert sorted(u[picked]) == [sorted(u)[rank] for rank in ranks]
+
+
+def test_ranks_are_evenly_spaced_also_where_the_quota_does_not_divide() -> None:
+    for n, k in [(19, 10), (20, 10), (7, 3), (100, 33)]:
+        ranks = np.sort(spread(np.arange(n), k, np.random.default_rng(0)))
+        assert np.ptp(np.diff(ranks)) <= 1
+        assert ranks[0] == 0
+        assert n - ranks[-1] <= -(-n // k), "the least sure end is reached"
+
+
+def test_ties_are_broken_at_random() -> None:
+    picks = [spread(np.zeros(10), 5, np.random.default_rng(seed)) for seed in range(400)]
+    counts = np.bincount(np.concatenate(picks), minlength=10)
+    assert counts.min() > 140  # 200 expected
+
+
+@given(st.integers(1, 80), st.integers(0, 40), st.integers(0, 99))
+def test_classes_have_their_quota_and_no_place_is_wasted(n: int, capacity: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    y, u = rng.integers(0, 6, n), rng.integers(0, 12, n) / 12
+    levels = np.where(y < 2, 0, 1)  # classes 0 and 1 are the coarse ones
+    kept = choose(u, y, levels, capacity, np.random.default_rng(seed))
+    assert len(set(kept.tolist())) == len(kept) == min(capacity, n)
+    for name in set(y.tolist()):
+        level = min(name // 2, 1)
+        quota = capacity // len(set(levels.tolist())) // len(set(y[levels == level].tolist()))
+        assert (y[kept] == name).sum() >= min(quota, (y == name).sum())
+        if quota:
+            assert u[kept][y[kept] == name].min() == u[y == name].min()
+
+
+# -- the memory and the learner --------------------------------------------------------------------------------
+
+
+def test_only_the_chosen_are_replayed_and_a_restart_keeps_those_that_wait() -> None:
+    memory = Rainbow(0, Rng(0, "memory"))
+    memory.insert(y=torch.arange(10))
+    assert memory.sample(5) == {}
+    memory.keep(np.array([2, 3, 7]))
+    memory.insert(y=torch.arange(10, 14))
+    again = Rainbow(0, Rng(0, "memory"))
+    again.load_state_dict(memory.state_dict())
+    for one in (memory, again):
+        assert one.columns["y"][: one.size].tolist() == [2, 3, 7, 10, 11, 12, 13]
+        assert {y for _ in range(20) for y in one.sample(2)["y"].tolist()} == {2, 3, 7}
+        assert sorted(one.sample(9)["y"].tolist()) == [2, 3, 7]
+
+
+def test_chooses_every_so_many_samples_and_stores_no_more_than_it_says() -> None:
+    learner, curator, came = RM(setup(buffer=20), RmSettings(every=24)), None, 0
+    for x, labels in stream(20):
+        before = learner.memory.chosen
+        curator = feed(learner, [(x, labels)], curator)
+        came += len(x)
+        if came % 24 == 0:
+            assert learner.memory.size == learner.memory.chosen == min(20, came)
+        else:
+            assert learner.memory.chosen == before
+            assert learner.memory.size == before + came % 24
+        assert learner.memory.size <= 20 + 24
+
+
+@pytest.mark.parametrize("epochs", [0, 1, 3])
+def test_goes_over_the_memory_after_a_choice(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, trained = RM(setup(buffer=20), RmSettings(every=40, memory_epochs=epochs)), []
+    loss = learner.loss
+    monkeypatch.setattr(learner, "loss", lambda batches, tree: (trained.append(batches), loss(batches, tree))[1])
+    feed(learner, stream(5))
+    assert all(len(batches) == 1 for batches in trained), "nothing was replayed before the first choice"
+    over = trained[5:]
+    assert [len(batch.y) for (batch,) in over] == [12, 8] * epochs
+    held = sorted(x.numpy().tobytes() for x in learner.memory.columns["x"][:20])
+    for start in range(0, len(over), 2):
+        assert sorted(x.numpy().tobytes() for (batch,) in over[start : start + 2] for x in batch.x) == held
+
+
+def test_the_choice_follows_the_uncertainty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One class, half of whose items are unsure: kept are as many of either kind, not the sure or unsure ones alone."""
+    learner = RM(setup(buffer=10), RmSettings(every=40, memory_epochs=0))
+    unsure = torch.arange(40) % 2 * 0.75
+    monkeypatch.setattr(learner, "uncertainty", lambda taxonomy: unsure)
+    batches = [(x, [labels[0]._replace(name="bird", level=0)] * 8) for x, labels in stream(5)]
+    numbers = {x.numpy().tobytes(): i for i, x in enumerate(torch.cat([x for x, _ in batches]))}
+    feed(learner, batches)
+    kept = [numbers[x.numpy().tobytes()] for x in learner.memory.columns["x"][:10]]
+    assert Counter(i % 2 for i in kept) == {0: 5, 1: 5}
