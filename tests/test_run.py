@@ -17,6 +17,7 @@ from dhocl import checkpoint
 from dhocl.cli import main
 from dhocl.config import RunConfig
 from dhocl.errors import InputError
+from dhocl.methods import METHODS
 from dhocl.record import Record
 from dhocl.run import run
 from dhocl.stream import Stream
@@ -443,6 +444,17 @@ def test_what_can_be_chosen_is_listed(
     assert code == 0
     for name in {"methods": ("halo", "er", "acil"), "datasets": ("glyphs", "folder"), "backbones": ("tiny",)}[kind]:
         assert name in output
+
+
+def test_methods_are_listed_on_a_line_each(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, output, _ = command(capsys, monkeypatch, "list", "methods")
+    lines = output.splitlines()[1:]
+    assert len(lines) == len(METHODS) == 20
+    for line, (name, method) in zip(lines, METHODS.items(), strict=True):
+        assert line.split()[0] == name
+        assert method.summary in line
+        assert method.origin in line
 
 
 def test_the_curve_is_json_lines_without_times(finished: Record) -> None:

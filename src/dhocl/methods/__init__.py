@@ -36,35 +36,24 @@ class Method(NamedTuple):
 
 
 METHODS: dict[str, Method] = {
-    "halo": Method(
-        HALO, HaloSettings, "linear and analytic heads mixed by PredLA, hierarchical prototypes", "Wang et al. 2026"
-    ),
-    "er": Method(ER, ReplaySettings, "replay from a reservoir; loss by --set loss=", "Rolnick et al. 2019"),
-    "cbrs": Method(CBRS, ReplaySettings, "replay from a class-balanced reservoir", "Chrysakis and Moens 2020"),
-    "mir": Method(MIR, MirSettings, "replays what the coming step would hurt most", "Aljundi et al. 2019a"),
-    "gss": Method(GSS, GssSettings, "keeps items whose gradients disagree", "Aljundi et al. 2019b"),
-    "clib": Method(CLIB, ClibSettings, "keeps what lowers the others' loss, trains on memory alone", "Koh et al. 2022"),
-    "rm": Method(RM, RmSettings, "re-chooses its memory from sure to unsure", "Bang et al. 2021"),
-    "plfms": Method(
-        PLFMS, PlfmsSettings, "CLIB with pseudo-labels for balance, spares classes just met", "Lee et al. 2023"
-    ),
-    "icarl_sdc": Method(
-        ICaRL,
-        IcarlSettings,
-        "nearest class means that follow the drift of the features",
-        "Rebuffi et al. 2017; Yu et al. 2020",
-    ),
-    "lwf": Method(LwF, LwfSettings, "distils an earlier copy of the network", "Li and Hoiem 2016"),
-    "ewc": Method(EWC, EwcSettings, "holds the weights that mattered (EWC++)", "Chaudhry et al. 2018"),
-    "icicle": Method(ICICLE, IcicleSettings, "prototypical parts held to where they looked", "Rymarczyk et al. 2023"),
-    "acil": Method(ACIL, AnalyticSettings, "recursive ridge regression on frozen features", "Zhuang et al. 2022"),
-    "gacil": Method(GACIL, GacilSettings, "the same on randomly widened features", "Zhuang et al. 2024"),
-    "onpro": Method(OnPro, OnProSettings, "online prototypes held apart, confused classes mixed", "Wei et al. 2023"),
-    "nsce": Method(NsCE, NsceSettings, "spread-out classifier, replay seldom but thorough", "Wang et al. 2024a"),
-    "ccl_dc": Method(CCLDC, CclDcSettings, "two networks teach each other harder views", "Wang et al. 2024b"),
-    "onlora": Method(
-        OnLoRA, OnLoraSettings, "low-rank changes of a frozen backbone, merged at plateaus", "Wei et al. 2025"
-    ),
+    "halo": Method(HALO, HaloSettings, "linear and analytic heads, prototypes", "Wang, ICML 2026"),
+    "er": Method(ER, ReplaySettings, "replay from a reservoir", "Rolnick, NeurIPS 2019"),
+    "cbrs": Method(CBRS, ReplaySettings, "replay from a reservoir balanced by class", "Chrysakis, ICML 2020"),
+    "mir": Method(MIR, MirSettings, "replays what the next step would hurt most", "Aljundi, NeurIPS 2019"),
+    "gss": Method(GSS, GssSettings, "keeps items whose gradients disagree", "Aljundi, NeurIPS 2019"),
+    "clib": Method(CLIB, ClibSettings, "keeps what lowers the others' loss", "Koh, ICLR 2022"),
+    "rm": Method(RM, RmSettings, "keeps items from sure to unsure", "Bang, CVPR 2021"),
+    "plfms": Method(PLFMS, PlfmsSettings, "clib, balanced by pseudo-labels", "Lee, ICCV 2023"),
+    "icarl_sdc": Method(ICaRL, IcarlSettings, "nearest class means that follow the drift", "Rebuffi 2017, Yu 2020"),
+    "lwf": Method(LwF, LwfSettings, "distils an earlier copy of the network", "Li, ECCV 2016"),
+    "ewc": Method(EWC, EwcSettings, "holds the weights that mattered (EWC++)", "Chaudhry, ECCV 2018"),
+    "icicle": Method(ICICLE, IcicleSettings, "prototypical parts held to where they look", "Rymarczyk, ICCV 2023"),
+    "acil": Method(ACIL, AnalyticSettings, "recursive ridge on frozen features", "Zhuang, NeurIPS 2022"),
+    "gacil": Method(GACIL, GacilSettings, "the same on randomly widened features", "Zhuang, NeurIPS 2024"),
+    "onpro": Method(OnPro, OnProSettings, "prototypes held apart, confused ones mixed", "Wei, ICCV 2023"),
+    "nsce": Method(NsCE, NsceSettings, "spread classifier, rare thorough replay", "Wang, NeurIPS 2024"),
+    "ccl_dc": Method(CCLDC, CclDcSettings, "two networks teach each other hard views", "Wang, CVPR 2024"),
+    "onlora": Method(OnLoRA, OnLoraSettings, "low-rank changes, merged at plateaus", "Wei, WACV 2025"),
     "finetune": Method(Finetune, ReplaySettings, "no memory: the floor", "-"),
-    "joint": Method(Joint, JointSettings, "everything kept, trained over and over: the ceiling", "-"),
+    "joint": Method(Joint, JointSettings, "everything kept and repeated: the ceiling", "-"),
 }
