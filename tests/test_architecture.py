@@ -21,8 +21,10 @@ LAYERS = [
     {"objectives", "snapshot"},
     {"methods"},
     {"config", "evaluate", "checkpoint"},
-    {"record"},
-    {"run", "report", "classifier", "checks"},
+    {"record", "recipes"},
+    {"run", "classifier", "checks"},
+    {"sweep"},
+    {"report"},
     {"display"},
     {"cli"},
 ]

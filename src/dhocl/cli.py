@@ -29,6 +29,18 @@ class Kind(StrEnum):
     methods = "methods"
     datasets = "datasets"
     backbones = "backbones"
+    recipes = "recipes"
+
+
+class Engine(StrEnum):
+    local = "local"
+    ray = "ray"
+
+
+class Size(StrEnum):  # `recipes.Scale`, which would bring torch along
+    smoke = "smoke"
+    mini = "mini"
+    paper = "paper"
 
 
 class Decode(StrEnum):
@@ -173,12 +185,67 @@ def _resumed(context: typer.Context, record: Any) -> Any:
     return config
 
 
+@app.command()
+def sweep(
+    recipes: Annotated[list[str], typer.Argument(help="One or more of `dhocl list recipes`, or `all`.")],
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the archives or extracted files of the data sets.")
+    ] = None,
+    scale: Annotated[
+        Size,
+        typer.Option(help="smoke: minutes, nothing needed; mini: CIFAR-100 and CUB-200 on 2 cores; paper: all of it."),
+    ] = Size.smoke,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds 0 to N-1; by default 1 at smoke, 2 at mini, 5 at paper.")
+    ] = None,
+    engine: Annotated[
+        Engine, typer.Option(help="Processes of this machine, or tasks of a Ray cluster.")
+    ] = Engine.local,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Runs at a time; by default one per core, on a cluster as many as fit.")
+    ] = 0,
+    address: Annotated[
+        str | None, typer.Option(help="Of a running Ray cluster; without it one is started here.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for runs and report; runs/SCALE by default.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No display; errors are still told.")] = False,
+) -> None:
+    """Make the runs of an experiment of the paper, then its tables and figures.
+
+    Stop it at any time and call it again: finished runs are kept, half-done ones go on. Recipes that share a folder
+    share runs. `dhocl sweep all` is everything at the smallest scale, in a few minutes.
+    """
+    from dhocl.display import watch_sweep
+    from dhocl.recipes import SEEDS, Scale
+    from dhocl.report import write_sweep_report
+    from dhocl.sweep import prepare, start
+
+    size = Scale(scale.value)
+    folder = out or Path("runs") / size
+    jobs = prepare(folder, recipes, size, seeds or SEEDS[size], data)
+    try:
+        failed = watch_sweep(start(jobs, engine.value, workers, address), jobs, quiet)
+    except KeyboardInterrupt:
+        print("dhocl: stopped; the same command goes on from here", file=sys.stderr)
+        raise typer.Exit(130) from None
+    page = write_sweep_report(folder)
+    if not quiet:
+        Console().print(f"Open {page} to see it.", soft_wrap=True, markup=False)
+    if failed:
+        print(
+            f"dhocl: {len(failed)} of {len(jobs)} runs failed; the first: {failed[0].folder / 'FAILED'}",
+            file=sys.stderr,
+        )
+        raise typer.Exit(1)
+
+
 @app.command("list")
 def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
     """What can be chosen."""
     from dhocl.backbones import BACKBONES
     from dhocl.data import DATASETS
     from dhocl.methods import METHODS
+    from dhocl.recipes import RECIPES
 
     table = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
     columns: tuple[str, ...]
@@ -193,6 +260,11 @@ def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
             ("data set", "what it is", "levels"),
             [(name, info.summary, " / ".join(info.levels)) for name, info in DATASETS.items()],
         )
+    elif kind is Kind.recipes:
+        columns, rows = (
+            ("recipe", "what it shows", "in the paper"),
+            [(name, recipe.title, recipe.where) for name, recipe in RECIPES.items()],
+        )
     else:
         columns, rows = ("backbone", "what it is"), [(name, entry.about) for name, entry in BACKBONES.items()]
         rows.append(("hub:NAME", "a model of a hub or a local folder, through transformers: pip install 'dhocl[hub]'"))
@@ -205,14 +277,18 @@ def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs; several are compared on one page.")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, several are compared; or of a sweep.")],
     out: Annotated[
         Path | None, typer.Option(help="The page; report.html in the run's folder, or compare.html here, by default.")
     ] = None,
 ) -> None:
-    """Make the page of a run, or compare several on one page."""
-    from dhocl.report import write_report
+    """Make the page of a run, compare several on one page, or make the pages and tables of a sweep."""
+    from dhocl.report import write_report, write_sweep_report
+    from dhocl.sweep import SweepFolder
 
+    if len(runs) == 1 and SweepFolder(runs[0]).recipes:
+        Console().print(f"Wrote {write_sweep_report(runs[0])}", soft_wrap=True, markup=False)
+        return
     page = out or (runs[0] / "report.html" if len(runs) == 1 else Path("compare.html"))
     Console().print(f"Wrote {write_report(runs, page)}", soft_wrap=True, markup=False)
 

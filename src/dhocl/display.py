@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,14 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from dhocl.config import RunConfig
 from dhocl.evaluate import Scores
 from dhocl.record import Record
 from dhocl.run import Progress
+from dhocl.sweep import Begun, Ended, Event, Job, Underway
 
 
 def watch(progress: Iterator[Progress], config: RunConfig, folder: Path, quiet: bool) -> None:
@@ -108,3 +110,78 @@ def result_table(record: Record, config: RunConfig) -> Table:
 
 def _number(value: float | None, places: int = 1) -> str:
     return "-" if value is None else f"{value:.{places}f}"
+
+
+def watch_sweep(events: Iterator[Event], jobs: Sequence[Job], quiet: bool) -> list[Job]:
+    """Drive a sweep to its end, showing where it stands; the jobs that failed."""
+    console = Console(quiet=quiet)
+    standing = Standing(len(jobs))
+    if console.is_terminal and not quiet:
+        with Live(standing, console=console, refresh_per_second=4):
+            for event in events:
+                standing.hear(event)
+    else:
+        for event in events:
+            standing.hear(event)
+            if isinstance(event, Ended):
+                console.print(
+                    f"{event.job.folder.name}: {standing.last}  ({standing})", highlight=False, soft_wrap=True
+                )
+    console.print(str(standing), highlight=False)
+    return standing.failed
+
+
+class Standing:
+    """Done, running, failed, and the time that is left by the pace so far."""
+
+    def __init__(self, jobs: int) -> None:
+        self.failed: list[Job] = []
+        self.last = ""
+        self._jobs = jobs
+        self._done = 0
+        self._shares: dict[str, float] = {}  # of what runs now, by name
+        self._began = time.monotonic()
+
+    def hear(self, event: Event) -> None:
+        name = event.job.folder.name
+        if isinstance(event, Begun):
+            self._shares[name] = 0.0
+        elif isinstance(event, Underway):
+            self._shares[name] = event.samples / event.total
+        else:
+            self._shares.pop(name, None)
+            self._done += event.problem is None
+            self.last = "done" if event.problem is None else f"failed: {event.problem.strip().splitlines()[-1]}"
+            if event.problem is not None:
+                self.failed.append(event.job)
+
+    def __str__(self) -> str:
+        worked = self._done + len(self.failed) + sum(self._shares.values())
+        left = (time.monotonic() - self._began) / worked * (self._jobs - worked) if worked else None
+        parts = [
+            f"{self._done} of {self._jobs} runs done",
+            f"{len(self._shares)} running",
+            f"{len(self.failed)} failed",
+        ]
+        if left:
+            parts.append(f"{_time(left)} left")
+        return ", ".join(parts)
+
+    def __rich__(self) -> RenderableType:
+        table = Table(box=None, show_header=False)
+        for name, share in self._shares.items():
+            table.add_row(name, ProgressBar(total=1, completed=share, width=30), f"{100 * share:3.0f} %")
+        for job in self.failed[-3:]:
+            table.add_row(f"[red]failed[/red] {job.folder.name}")
+        return Group(table, str(self))
+
+
+def _time(seconds: float) -> str:
+    """
+    >>> _time(5), _time(125), _time(7300)
+    ('5 s', '2 min', '2 h 1 min')
+    """
+    minutes = round(seconds / 60)
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

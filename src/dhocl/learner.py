@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from dhocl.backbones import Backbone
@@ -72,6 +73,10 @@ class Learner(ABC):
     @abstractmethod
     def parts(self) -> dict[str, Part]:
         """Everything that changes while learning: what a checkpoint must hold."""
+
+    def held(self) -> Tensor:
+        """(n,) nodes of the stored images."""
+        return torch.empty(0, dtype=torch.long)
 
     def matrices(self) -> dict[str, Tensor]:
         """What is worth looking at in a report, by name."""

@@ -25,6 +25,11 @@ class Memory:
         self.columns: dict[str, Tensor] = {}  # name -> (capacity, ...)
         self._rng = rng
 
+    @property
+    def nodes(self) -> Tensor:
+        """(size,) what the stored items were labelled with."""
+        return self.columns["y"][: self.size] if self.columns else torch.empty(0, dtype=torch.long)
+
     def admit(self, items: dict[str, Tensor]) -> tuple[np.ndarray, np.ndarray]:
         """Which of the arriving items are kept, and in which slots; slots from `size` on are new."""
         raise NotImplementedError

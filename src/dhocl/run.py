@@ -176,6 +176,7 @@ def _extras(learner: Learner, taxonomy: Taxonomy, stats: dict[str, float]) -> di
     return {
         "classes": taxonomy.widths,
         "unanchored": len(taxonomy.unanchored),
+        "held": {str(level): len(rows) for level, rows, _ in taxonomy.by_level(learner.held())},
         "learner": stats,
         "structure": structure,
     }

@@ -10,7 +10,7 @@ from dhocl.data import cifar100, cub200, folder, glyphs
 from dhocl.data.dataset import Dataset, Selection, Source, Split, select
 from dhocl.errors import InputError
 
-__all__ = ["DATASETS", "Dataset", "DatasetInfo", "Selection", "Split", "load"]
+__all__ = ["DATASETS", "Dataset", "DatasetInfo", "Selection", "Source", "Split", "check", "load"]
 
 
 class DatasetInfo(NamedTuple):
@@ -36,10 +36,15 @@ DATASETS: dict[str, DatasetInfo] = {
 }
 
 
-def load(name: str, selection: Selection) -> Dataset:
-    """The part of a data set that a run uses, decoded."""
+def check(name: str, selection: Selection) -> Source:
+    """The data set before any image is decoded; an error where it is not there."""
     if name not in DATASETS:
         raise InputError(f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}")
     if selection.image_size is not None and selection.image_size < 1:
         raise InputError(f"images can not be {selection.image_size} pixels wide: give a positive number")
-    return select(DATASETS[name].read(selection), selection)
+    return DATASETS[name].read(selection)
+
+
+def load(name: str, selection: Selection) -> Dataset:
+    """The part of a data set that a run uses, decoded."""
+    return select(check(name, selection), selection)

@@ -76,6 +76,9 @@ class ER(Learner):
     def predict(self, x: Tensor) -> dict[int, Tensor]:
         return self.objective.probabilities(self.net(x).logits)
 
+    def held(self) -> Tensor:
+        return self.memory.nodes
+
     def parts(self) -> dict[str, Part]:
         return {
             "rng": self.rng,

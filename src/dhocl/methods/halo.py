@@ -104,6 +104,9 @@ class HALO(Learner):
             return {level: (z / self.settings.analytic_tau).softmax(1) for level, z in analytic.items()}
         return self.predla(self.net(x).logits, analytic)
 
+    def held(self) -> Tensor:
+        return self.memory.nodes
+
     def matrices(self) -> dict[str, Tensor]:
         if not self.prototypes:
             return {}

@@ -194,6 +194,9 @@ class ICaRL(Learner):
     def predict(self, x: Tensor) -> dict[int, Tensor]:
         return self.means.probabilities(F.normalize(self.net(x).features), self.settings.ncm_tau)
 
+    def held(self) -> Tensor:
+        return self.memory.nodes
+
     def parts(self) -> dict[str, Part]:
         return {
             "rng": self.rng,

@@ -7,6 +7,7 @@ distance that can not pass 4 keeps the separation from running off and the activ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +36,7 @@ class IcicleSettings(ReplaySettings, PeriodicSettings):
     distillation: float = 0.25  # of a mean over images; in ICICLE 0.01 of their sum
     top_patches: float = 0.03  # share of an image's patches that a prototype is held to
     lr_prototypes: float = 3e-3  # prototypes, add-on layers and the scale of the logits
+    logit_scale: float = 4.0  # at the start: as it is, a softmax over 100 classes is hardly moved
 
     positive = PeriodicSettings.positive | {"prototypes", "prototype_size"}
 
@@ -132,7 +134,9 @@ class PrototypeHeads:
         self._rng = Rng(seed, "prototypes")
         self._make = partial(PrototypeHead, map_dim=map_dim, settings=settings, optimizer=optimizer, rng=self._rng)
         self.levels: dict[int, PrototypeHead] = {}  # coarsest first
-        self.log_scale = nn.Parameter(torch.zeros(1))  # no bias beside it: a softmax does not see one
+        self.log_scale = nn.Parameter(
+            torch.full((1,), math.log(settings.logit_scale))
+        )  # no bias beside it: a softmax does not see one
         optimizer.add([("log_scale", self.log_scale)], settings.lr_prototypes)
 
     def grow(self, feature_map: Tensor, targets: Tensor, taxonomy: Taxonomy) -> None:

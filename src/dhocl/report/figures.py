@@ -113,20 +113,20 @@ def matrices(run: Run, found: dict[str, Tensor]) -> Shown | None:
     level, tree = _level(name), run.taxonomy
     order = torch.tensor([tree.column(node) for node in walk(tree) if tree.labels[node].level == level])
     pair = {"between prototypes": found[name], "in the known tree": tree.distances(level)}
-    scaled = {title: _scaled(matrix[order][:, order]) for title, matrix in pair.items()}
-    cuts, groups = _blocks(tree, level, order)
+    ordered = {title: scaled(matrix[order][:, order]) for title, matrix in pair.items()}
+    cuts, groups = blocks(tree, level, order)
     value = run.curve[-1]["structure"].get(name)
     said = "They can not be correlated." if value is None else f"Their correlation is {value:.2f}."
     names = f" Lines divide the {len(groups)} blocks: {', '.join(groups)}." if 1 < len(groups) <= 20 else ""
     return Shown(
         f"Distances between classes, level “{run.ranks[level]}”",
-        heatmaps("matrices", scaled, cuts),
+        heatmaps("matrices", ordered, cuts),
         [],
         f"{said} Rows and columns are in the order of the tree; each matrix is scaled to its range.{names}",
     )
 
 
-def _blocks(tree: Taxonomy, level: int, order: Tensor) -> tuple[list[int], list[str]]:
+def blocks(tree: Taxonomy, level: int, order: Tensor) -> tuple[list[int], list[str]]:
     """Rows before which the ancestor at the coarsest level changes, and the names of the blocks."""
     coarsest = tree.levels[0]
     above = tree.ancestors(level, coarsest)[order].tolist()
@@ -136,7 +136,7 @@ def _blocks(tree: Taxonomy, level: int, order: Tensor) -> tuple[list[int], list[
     return starts[1:], names
 
 
-def _scaled(matrix: Tensor) -> Tensor:
+def scaled(matrix: Tensor) -> Tensor:
     """Distances of different classes to [0, 1]; a class is nearest to itself."""
     matrix = matrix.double()
     others = matrix[~torch.eye(len(matrix), dtype=torch.bool)]

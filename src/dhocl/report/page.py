@@ -22,15 +22,15 @@ def write_report(runs: list[Path], page: Path) -> Path:
         raise InputError(f"can not write the page to {page}, which is a folder: name a file in it")
     records = [Record(folder) for folder in runs]
     if len(records) == 1:
-        html = _templates().get_template("run.html").render(single(records[0]))
+        html = templates().get_template("run.html").render(single(records[0]))
     else:
-        html = _templates().get_template("compare.html").render(compare(records))
+        html = templates().get_template("compare.html").render(compare(records))
     page.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(page, html.encode())
     return page
 
 
-def _templates() -> Environment:
+def templates() -> Environment:
     """Everything is escaped, for names of classes are data and may be anything."""
     environment = Environment(
         loader=PackageLoader("dhocl", "report"),

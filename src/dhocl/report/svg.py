@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
@@ -44,6 +44,7 @@ class Line(NamedTuple):
     y: Sequence[float | None]  # None leaves a gap
     colour: str
     dashed: bool = False
+    name: str = ""  # told with each point of the line when it is pointed at
 
 
 class Panel(NamedTuple):
@@ -55,8 +56,21 @@ class Panel(NamedTuple):
     log: bool = False
 
 
+class Spot(NamedTuple):
+    """A point that says something when it is pointed at."""
+
+    panel: int
+    x: float
+    y: float
+    text: str
+
+
 def plot(name: str, panels: list[Panel]) -> Markup:
     """Panels over the samples seen; `name` keeps the ids of several figures on a page apart."""
+    return inline(plotted(panels), name, spots(panels))
+
+
+def plotted(panels: list[Panel]) -> Figure:
     with matplotlib.rc_context(STYLE):
         heights = [panel.height for panel in panels]
         figure = Figure(figsize=(WIDTH, sum(heights) + 0.3), layout="constrained")
@@ -67,7 +81,19 @@ def plot(name: str, panels: list[Panel]) -> Markup:
         bottom.set_xlabel("samples seen")
         bottom.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         bottom.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
-        return _inline(figure, name)
+    return figure
+
+
+def spots(panels: list[Panel]) -> list[Spot]:
+    """Every point of the lines that have a name."""
+    return [
+        Spot(place, x, y, f"{line.name}, {x:,.0f} samples: {y:.3g}")
+        for place, panel in enumerate(panels)
+        for line in panel.lines
+        if line.name
+        for x, y in zip(line.x, line.y, strict=True)
+        if y is not None
+    ]
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
@@ -86,7 +112,27 @@ def _draw(axes: Axes, panel: Panel) -> None:
         axes.yaxis.set_minor_formatter(NullFormatter())
 
 
+def bars(names: Sequence[str], values: Sequence[float], errors: Sequence[float], xlabel: str) -> Figure:
+    """A bar a name, from the top down, with its standard deviation."""
+    with matplotlib.rc_context(STYLE | {"axes.grid.axis": "x"}):
+        figure = Figure(figsize=(WIDTH, 0.6 + 0.22 * len(names)), layout="constrained")
+        axes = figure.subplots()
+        axes.set_axisbelow(True)
+        axes.barh(range(len(names)), values, xerr=errors, color=COLOURS[0], ecolor=INK, height=0.7)
+        axes.set_yticks(range(len(names)), names)
+        axes.invert_yaxis()
+        axes.set_xlabel(xlabel)
+        for place, value in enumerate(values):
+            axes.annotate(f"{value:.3g}", (value, place), (3, 0), textcoords="offset points", va="center", fontsize=7)
+        axes.margins(x=0.12)
+    return figure
+
+
 def heatmaps(name: str, matrices: dict[str, Tensor], cuts: list[int]) -> Markup:
+    return inline(heatmapped(matrices, cuts), name)
+
+
+def heatmapped(matrices: dict[str, Tensor], cuts: list[int]) -> Figure:
     """(C, C) values in [0, 1] side by side under their titles, divided by lines before the rows in `cuts`."""
     with matplotlib.rc_context(STYLE | {"axes.grid": False}):
         figure = Figure(figsize=(WIDTH, WIDTH / len(matrices) + 0.5), layout="constrained")
@@ -103,10 +149,10 @@ def heatmaps(name: str, matrices: dict[str, Tensor], cuts: list[int]) -> Markup:
         bar = figure.colorbar(shown, ax=list(grid), location="bottom", fraction=0.05, aspect=40, ticks=[0, 1])
         bar.ax.set_xticklabels(["near", "far"])
         bar.outline.set_visible(False)
-        return _inline(figure, name)
+    return figure
 
 
-def _inline(figure: Figure, name: str) -> Markup:
+def inline(figure: Figure, name: str, points: Sequence[Spot] = ()) -> Markup:
     """The figure as an element of a page: ids of its own, the page's text colour, no reference outside."""
     text = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": name}):
@@ -116,4 +162,15 @@ def _inline(figure: Figure, name: str) -> Markup:
     tag, rest = svg.split(">", 1)
     svg = re.sub(r' (xmlns(:\w+)?|width|height|version)="[^"]*"', "", tag) + ">" + rest
     svg = re.sub(r'(\bid="|url\(#|xlink:href="#)', rf"\g<1>{name}-", svg).replace("xlink:href", "href")
-    return Markup(svg.replace(INK, "currentColor"))
+    svg = svg.replace(INK, "currentColor").replace("</svg>", "".join(_circles(figure, points)) + "</svg>")
+    return Markup(svg)
+
+
+def _circles(figure: Figure, points: Sequence[Spot]) -> Iterator[str]:
+    """What a point says is its title, which every browser shows; SVG counts points of 1/72 inch from the top."""
+    height = figure.get_figheight() * 72
+    for spot in points:
+        x, y = figure.axes[spot.panel].transData.transform((spot.x, spot.y)) * 72 / figure.dpi
+        yield (
+            f'<circle class="spot" cx="{x:.1f}" cy="{height - y:.1f}" r="5"><title>{escape(spot.text)}</title></circle>'
+        )

@@ -1,0 +1,238 @@
+"""The paper's experiments by name. Adding one is an entry below."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dhocl.errors import InputError
+from dhocl.methods import METHODS
+from dhocl.recipes import printed
+from dhocl.recipes.recipe import (
+    BASES,
+    DINO,
+    SEEDS,
+    Bars,
+    Cell,
+    Curves,
+    Exhibit,
+    Growth,
+    Holdings,
+    Numbers,
+    Recipe,
+    Scale,
+    Statistics,
+    Structure,
+    config,
+    grid,
+    panels,
+)
+
+__all__ = [
+    "BASES",
+    "RECIPES",
+    "SEEDS",
+    "Bars",
+    "Cell",
+    "Curves",
+    "Exhibit",
+    "Growth",
+    "Holdings",
+    "Numbers",
+    "Recipe",
+    "Scale",
+    "Statistics",
+    "Structure",
+    "find_recipe",
+]
+
+Rows = dict[str, dict[str, Any]]
+ALL = printed.ALL
+THREE = ("cifar100", "aircraft", "cub200")
+LOSSES = ("multi_ce", "hxe", "soft_ce", "haf", "hcon")
+HEADS: Rows = {
+    "linear": {"method": "halo", "settings": {"heads": "linear", "hpr": False}},
+    "analytic": {"method": "acil"},
+    "icicle": {"method": "icicle"},
+    "predla": {"method": "halo", "settings": {"hpr": False}},
+    "halo": {"method": "halo"},
+}
+HUB = {
+    "ViT-B CLIP": "hub:openai/clip-vit-base-patch16",
+    "ViT-B DINO": "hub:facebook/dino-vitb16",
+    "ViT-B MAE": "hub:facebook/vit-mae-base",
+    "ResNet-50 supervised": "hub:microsoft/resnet-50",
+    "ResNet-50 DINO": DINO,
+}
+TUNED: dict[str, tuple[float, ...]] = {
+    "lambda": (0.1, 1, 10, 100),
+    "delta": (0.1, 0.5, 1, 2),
+    "gamma": (0.1, 1, 10),
+    "prototypes": (1, 3, 5, 10),
+    "top_patches": (0.02, 0.1, 0.5),  # the paper's K
+    "margin": (0.05, 0.1, 0.3),
+}
+
+
+def methods(*names: str) -> Rows:
+    return {name: {"method": name} for name in names}
+
+
+def backbones(scale: Scale) -> list[Cell]:
+    kinds = HUB if scale is Scale.paper else {"tiny": "tiny", "EfficientNet-Lite0": "efficientnet_lite0"}
+    return [
+        Cell(panel, f"{method} {kind}", config(scale, panel, method, backbone=name))
+        for panel in panels(scale, "aircraft", "inaturalist2018")
+        for method in ("acil", "ccl_dc", "halo")
+        for kind, name in kinds.items()
+    ]
+
+
+def imagenet_h(scale: Scale) -> list[Cell]:
+    """Where there is no ImageNet, the same grid on what stands in for it."""
+    return [
+        Cell(f"{panel}, {groups} groups", method, config(scale, panel, method, groups=groups))
+        for panel in panels(scale, "imagenet_h")
+        for groups in (10, 20)
+        for method in ("er", "acil", "nsce", "ccl_dc", "halo")
+    ]
+
+
+RECIPES: dict[str, Recipe] = {
+    "main": Recipe(
+        "All methods on all data sets",
+        "Table 1",
+        grid(*ALL, rows=methods(*METHODS)),
+        (Numbers(("AAUC", "FAUC", "MS", "FFAcc", "ms_mistakes", "cost_vs_er")), Curves("accuracy")),
+        printed.MAIN,
+    ),
+    "losses": Recipe(
+        "Five hierarchical losses under plain replay",
+        "Figure 2",
+        grid(*ALL, rows={loss: {"method": "er", "settings": {"loss": loss}} for loss in LOSSES}),
+        (Numbers(), Bars("AAUC"), Bars("MS")),
+    ),
+    "forgetting": Recipe(
+        "Ways not to forget",
+        "Figure 3",
+        grid("cifar100", "inaturalist2018", rows=methods("ewc", "lwf", "acil", "icarl_sdc", "er")),
+        (Numbers(), Bars("FFAcc"), Curves("fine_accuracy")),
+    ),
+    "ablation": Recipe(
+        "What each part of HALO adds", "Table 2", grid(*ALL, rows=HEADS), (Numbers(),), printed.ABLATION
+    ),
+    "backbones": Recipe(
+        "Backbones and how they were pretrained",
+        "Table 3",
+        backbones,
+        (Numbers(("AAUC", "MS")),),
+        printed.BACKBONES,
+    ),
+    "hierarchy_noise": Recipe(
+        "Links that are missing or wrong",
+        "Table 4",
+        grid(
+            "inaturalist2018",
+            rows={
+                "as it is": {"method": "halo"},
+                **{f"vacant {p} %": {"method": "halo", "vacant": p / 100} for p in (20, 40)},
+                **{f"noise {p} %": {"method": "halo", "noise": p / 100} for p in (20, 40)},
+            },
+        ),
+        (Numbers(), Bars("AAUC")),
+        printed.HIERARCHY_NOISE,
+    ),
+    "coarse_split": Recipe(
+        "Groups of coarse classes instead of fine ones",
+        "Table 6",
+        grid(
+            *THREE,
+            rows={m: {"method": m, "split_level": 1} for m in ("er", "nsce", "ccl_dc", "acil", "halo")},
+        ),
+        (Numbers(),),
+        printed.COARSE_SPLIT,
+    ),
+    "groups": Recipe(
+        "The same classes in 5, 10 and 50 groups",
+        "Table 7",
+        grid(
+            *ALL,
+            rows={
+                f"{method}, {groups} groups": {"method": method, "groups": groups}
+                for method in ("halo", "acil", "er")
+                for groups in (5, 10, 50)
+            },
+        ),
+        (Numbers(), Bars("FAUC")),
+        printed.GROUPS,
+    ),
+    "buffer": Recipe(
+        "How much may be kept",
+        "Table 8",
+        grid(*THREE, rows={f"buffer {size}": {"method": "halo", "buffer": size} for size in (100, 500, 1000, 5000)}),
+        (Numbers(), Bars("FAUC")),
+        printed.BUFFER,
+    ),
+    "memory_policies": Recipe(
+        "What to keep: by chance, by class, by loss, by gradient",
+        "Figure 10",
+        grid("cifar100", "inaturalist2018", rows=methods("er", "cbrs", "clib", "gss")),
+        (Numbers(), Curves("fine_accuracy"), Holdings()),
+    ),
+    "imagenet_h": Recipe("A tree of uneven depth, padded", "Table 9", imagenet_h, (Numbers(),), printed.IMAGENET_H),
+    "throughput": Recipe(
+        "Samples learned a second",
+        "Figure 11",
+        grid("cifar100", rows={**methods(*METHODS), "predla": HEADS["predla"]}),
+        (Numbers(("samples_per_second", "cost_vs_er", "AAUC")), Bars("samples_per_second")),
+    ),
+    "delay": Recipe(
+        "Knowledge that comes late",
+        "Table 10",
+        grid(
+            "cifar100",
+            "inaturalist2018",
+            rows={f"delay {delay}": {"method": "halo", "delay": float(delay)} for delay in (1, 10, 50)},
+        ),
+        (Numbers(),),
+        printed.DELAY,
+    ),
+    "sensitivity": Recipe(
+        "HALO's own numbers, one moved at a time",
+        "Figures 7 and 9",
+        grid(
+            "cifar100",
+            rows={
+                f"{name} {value:g}": {"method": "halo", "settings": {name: value}}
+                for name, values in TUNED.items()
+                for value in values
+            },
+        ),
+        (Numbers(), Bars("AAUC")),
+    ),
+    "tree_growth": Recipe("The tree as it grows", "Figure 12", grid("cifar100", rows=methods("acil")), (Growth(),)),
+    "prototype_structure": Recipe(
+        "Distances between prototypes, and those of the tree",
+        "Figures 6, 13 and 14",
+        grid(
+            "cifar100",
+            rows={
+                "with the regulariser": {"method": "halo"},
+                "without": {"method": "halo", "settings": {"lambda": 0.0}},
+            },
+        ),
+        (Structure(),),
+    ),
+    "learning_curves": Recipe(
+        "Accuracy over the stream",
+        "Figures 4 and 8",
+        grid(*ALL, rows=methods("er", "icarl_sdc", "lwf", "ewc", "acil", "ccl_dc", "halo")),
+        (Curves("fine_accuracy"), Curves("accuracy"), Curves("ms")),
+    ),
+    "dataset_stats": Recipe("The data sets and their trees", "Table 5", lambda scale: [], (Statistics(),)),
+}
+
+
+def find_recipe(name: str) -> Recipe:
+    if name not in RECIPES:
+        raise InputError(f"there is no recipe {name!r}: choose one of {', '.join(RECIPES)}")
+    return RECIPES[name]

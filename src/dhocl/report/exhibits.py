@@ -1,0 +1,206 @@
+"""What a recipe shows, made of its runs: tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from statistics import mean, stdev
+from typing import NamedTuple
+
+import torch
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from torch import Tensor
+
+from dhocl.recipes import Bars, Curves, Growth, Holdings, Numbers, Recipe, Structure
+from dhocl.report.figures import Key, Shown, blocks, colour, scaled
+from dhocl.report.reading import Run
+from dhocl.report.svg import COLOURS, Line, Panel, bars, heatmapped, inline, plotted, spots
+from dhocl.report.tables import KNOWN, Table, tabulate
+from dhocl.report.tree import draw, links, walk
+from dhocl.taxonomy import Taxonomy
+
+SCORES = {
+    "accuracy": ("Accuracy averaged over the levels", "accuracy, %"),
+    "fine_accuracy": ("Accuracy at the finest level", "accuracy, %"),
+    "ms": ("Mistake severity, lower is better", "height of common ancestor"),
+}
+Runs = Mapping[str, Mapping[str, list[Run]]]  # panel -> row -> finished runs by seed
+
+
+class Picture(NamedTuple):
+    """A figure for the page and for files; the page has its legend beside it, a file inside."""
+
+    name: str  # of the files
+    shown: Shown
+    figure: Figure | None  # None: the page's own drawing
+
+
+def tables(recipe: Recipe, runs: Runs) -> Iterator[Table]:
+    for exhibit in recipe.exhibits:
+        if isinstance(exhibit, Numbers):
+            for panel, rows in runs.items():
+                summaries = {row: [run.summary for run in found] for row, found in rows.items()}
+                yield tabulate(panel, exhibit.names, summaries, recipe.printed.get(panel, {}))
+
+
+def pictures(recipe: Recipe, runs: Runs, matrices: Mapping[str, Mapping[str, dict[str, Tensor]]]) -> Iterator[Picture]:
+    """`matrices` are those of the first run of each panel and row."""
+    for exhibit in recipe.exhibits:
+        for panel, rows in runs.items():
+            there = {row: found for row, found in rows.items() if found}
+            if not there:
+                continue
+            match exhibit:
+                case Curves(score):
+                    yield curves(panel, score, there)
+                case Bars(name):
+                    yield barred(panel, name, there)
+                case Holdings():
+                    yield from holdings(panel, there)
+                case Structure():
+                    yield from structure(panel, there, matrices[panel])
+                case Growth(counts):
+                    yield from growth(panel, next(iter(there.values()))[0], counts)
+
+
+def curves(panel: str, score: str, rows: Mapping[str, list[Run]]) -> Picture:
+    """The mean over the seeds, which are evaluated at the same samples."""
+    title, axis = SCORES[score]
+    lines, keys = [], []
+    for place, (row, found) in enumerate(rows.items()):
+        key = Key(row, colour(place), dashed=place >= len(COLOURS))
+        x = [s["samples"] for s in found[0].curve]
+        by_seed = [[s.get(score) for s in run.curve] for run in found]
+        y = [None if None in values else mean(values) for values in zip(*by_seed, strict=False)]
+        lines.append(Line(x[: len(y)], y, key.colour, key.dashed, row))
+        keys.append(key)
+    panels = [Panel(lines, axis, 2.6)]
+    figure = plotted(panels)
+    name = f"{panel}-{score}"
+    return Picture(name, Shown(f"{title}: {panel}", inline(figure, _id(name), spots(panels)), keys), figure)
+
+
+def barred(panel: str, name: str, rows: Mapping[str, list[Run]]) -> Picture:
+    number = KNOWN[name]
+    values = {
+        row: [run.summary[name] for run in found if run.summary.get(name) is not None] for row, found in rows.items()
+    }
+    known = {row: found for row, found in values.items() if found}
+    means, errors = [mean(v) for v in known.values()], [stdev(v) if len(v) > 1 else 0.0 for v in known.values()]
+    figure = bars(list(known), means, errors, name + (" (lower is better)" if number.sign < 0 else ""))
+    file = f"{panel}-{name}"
+    return Picture(file, Shown(f"{name}: {panel}", inline(figure, _id(file)), [], number.meaning), figure)
+
+
+def holdings(panel: str, rows: Mapping[str, list[Run]]) -> Iterator[Picture]:
+    """How many items of each level a memory holds, over time."""
+    for row, (run, *_) in rows.items():
+        levels = run.taxonomy.levels
+        lines = [
+            Line(
+                [s["samples"] for s in run.curve],
+                [s.get("held", {}).get(str(level)) for s in run.curve],
+                colour(level),
+                name=run.ranks[level],
+            )
+            for level in levels
+        ]
+        panels = [Panel(lines, "items held", 1.8)]
+        figure = plotted(panels)
+        name = f"{panel}-{row}-memory"
+        keys = [Key(run.ranks[level], colour(level)) for level in levels]
+        yield Picture(
+            name,
+            Shown(f"What the memory of {row} holds: {panel}", inline(figure, _id(name), spots(panels)), keys),
+            figure,
+        )
+
+
+def structure(
+    panel: str, rows: Mapping[str, list[Run]], matrices: Mapping[str, dict[str, Tensor]]
+) -> Iterator[Picture]:
+    """Distances at the finest level in the order of the tree: the tree's, each row's, and how far these are from it."""
+    for row, (run, *_) in rows.items():
+        found = {int(name.split(".")[1]): matrix for name, matrix in matrices[row].items()}
+        if not found:
+            continue
+        level, tree = max(found), run.taxonomy
+        order = torch.tensor([tree.column(node) for node in walk(tree) if tree.labels[node].level == level])
+        truth, learned = (scaled(m[order][:, order]) for m in (tree.distances(level), found[level]))
+        shown = {"the tree": truth, "prototypes": learned, "difference": (learned - truth).abs()}
+        figure = heatmapped(shown, blocks(tree, level, order)[0])
+        name = f"{panel}-{row}-distances"
+        value = run.summary["structure"].get(f"prototypes.{level}")
+        said = "" if value is None else f"Correlation with the tree {value:.2f}. "
+        said += f"Mean difference {shown['difference'].mean():.3f}. "
+        caption = f"{said}Level “{run.ranks[level]}”; each matrix is scaled to its range."
+        yield Picture(name, Shown(f"{row}: {panel}", inline(figure, _id(name)), [], caption), figure)
+
+
+def growth(panel: str, run: Run, counts: tuple[int | None, ...]) -> Iterator[Picture]:
+    """The tree as it was known when so many classes of the finest level had come."""
+    for count in counts:
+        tree = until(run.taxonomy, count)
+        finest = tree.widths[tree.levels[-1]]
+        name = f"{panel}-tree-{finest}"
+        figure = drawn(tree, run.ranks)
+        title = f"{finest} {run.ranks[tree.levels[-1]]} classes known: {panel}"
+        yield Picture(name, Shown(title, inline(figure, _id(name)), [], f"{len(tree)} classes in all."), figure)
+
+
+def until(taxonomy: Taxonomy, count: int | None) -> Taxonomy:
+    """The tree replayed up to the end of the batch in which the finest level came to `count` classes."""
+    finest, met, last = taxonomy.levels[-1], 0, None
+    for event in taxonomy.events:
+        if last is not None and event.time != last:
+            break
+        if event.kind == "add" and taxonomy.labels[event.node].level == finest:
+            met += 1
+            if met == count:
+                last = event.time
+    else:
+        return taxonomy
+    return Taxonomy.replay(event for event in taxonomy.events if event.time <= last)
+
+
+def drawn(tree: Taxonomy, ranks: list[str]) -> Figure:
+    nodes = draw(tree, ranks)
+    figure = Figure(figsize=(4.6, 4.6), layout="constrained")
+    axes = figure.subplots()
+    for link in links(tree):
+        if link.last:
+            a, b = nodes[link.parent], nodes[link.child]
+            axes.plot([a.x, b.x], [-a.y, -b.y], color="#9aa4af", linewidth=0.5, zorder=1)
+    for place in sorted({node.place for node in nodes}):
+        there = [node for node in nodes if node.place == place]
+        axes.scatter(
+            [n.x for n in there], [-n.y for n in there], s=max(4, 30 - 9 * place), color=colour(place), zorder=2
+        )
+    axes.set_aspect("equal")
+    axes.axis("off")
+    figure.legend(
+        handles=[
+            Line2D([], [], marker="o", linestyle="", color=colour(p), label=ranks[level])
+            for p, level in enumerate(tree.levels)
+        ],
+        loc="lower right",
+        frameon=False,
+        fontsize=7,
+    )
+    return figure
+
+
+def with_legend(picture: Picture) -> Figure:
+    """For a file, which has no page around it."""
+    assert picture.figure is not None
+    keys = picture.shown.keys
+    if keys:
+        handles = [Line2D([], [], color=k.colour, linestyle="--" if k.dashed else "-", label=k.name) for k in keys]
+        picture.figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=7)
+    picture.figure.suptitle(picture.shown.title, fontsize=9)
+    return picture.figure
+
+
+def _id(name: str) -> str:
+    """A name that can stand in ids of a page."""
+    return "".join(letter if letter.isalnum() else "-" for letter in name)

@@ -1,0 +1,102 @@
+"""The page of a sweep, with its tables and figures as files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dhocl.checkpoint import write_atomically
+from dhocl.errors import InputError
+from dhocl.recipes import RECIPES, Recipe
+from dhocl.report import exhibits
+from dhocl.report.page import templates
+from dhocl.report.reading import read
+from dhocl.report.tables import Table, as_csv, as_latex, as_markdown, shown, spread
+from dhocl.sweep import FAILED, Entry, SweepFolder
+
+
+class Section(NamedTuple):
+    """What the page says of a recipe."""
+
+    name: str
+    recipe: Recipe
+    scale: str
+    seeds: int
+    done: int
+    asked: int
+    failed: dict[str, str]  # run -> the last line of its traceback
+    tables: list[Table]
+    pictures: list[exhibits.Picture]
+    statistics: list[dict[str, Any]]
+
+
+def write_sweep_report(folder: Path) -> Path:
+    """index.html, tables/ as Markdown, CSV and LaTeX, figures/ as SVG and PNG."""
+    sweep = SweepFolder(folder)
+    if not sweep.recipes:
+        raise InputError(f"{folder} holds no sweep: make one with `dhocl sweep RECIPE --out {folder}`")
+    sections = [section(sweep, name) for name in sweep.recipes]
+    html = templates().get_template("sweep.html").render(sections=sections, shown=shown, spread=spread)
+    for part in sections:
+        _write_files(folder, part)
+    page = folder / "index.html"
+    write_atomically(page, html.encode())
+    return page
+
+
+def section(sweep: SweepFolder, name: str) -> Section:
+    scale, entries, statistics = sweep.read(name)
+    recipe = RECIPES[name]
+    runs: dict[str, dict[str, list[Any]]] = {}
+    matrices: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        found = runs.setdefault(entry.panel, {}).setdefault(entry.row, [])
+        record = sweep.record(entry)
+        if record.finished:
+            found.append(read(record))
+            matrices.setdefault(entry.panel, {}).setdefault(entry.row, record.matrices())
+    failed = {entry.run: problem for entry in entries if (problem := _problem(sweep, entry))}
+    return Section(
+        name,
+        recipe,
+        scale,
+        len({entry.seed for entry in entries}),
+        sum(sweep.record(entry).finished for entry in entries),
+        len(entries),
+        failed,
+        list(exhibits.tables(recipe, runs)),
+        list(exhibits.pictures(recipe, runs, matrices)),
+        statistics,
+    )
+
+
+def _problem(sweep: SweepFolder, entry: Entry) -> str:
+    path = sweep.record(entry).folder / FAILED
+    return path.read_text().strip().splitlines()[-1] if path.exists() else ""
+
+
+def _write_files(folder: Path, part: Section) -> None:
+    (folder / "tables").mkdir(exist_ok=True)
+    (folder / "figures").mkdir(exist_ok=True)
+    for table in part.tables:
+        base = _file(f"{part.name}-{table.title}")
+        for suffix, text in (("md", as_markdown(table)), ("csv", as_csv(table)), ("tex", as_latex(table))):
+            write_atomically(folder / "tables" / f"{base}.{suffix}", text.encode())
+    if part.statistics:
+        text = json.dumps(part.statistics, indent=1) + "\n"
+        write_atomically(folder / "tables" / f"{part.name}.json", text.encode())
+    for picture in part.pictures:
+        figure = exhibits.with_legend(picture)
+        for suffix in ("svg", "png"):
+            figure.savefig(
+                folder / "figures" / f"{_file(f'{part.name}-{picture.name}')}.{suffix}", dpi=200, facecolor="white"
+            )
+
+
+def _file(name: str) -> str:
+    """
+    >>> _file("groups-cifar100, 10 groups")
+    'groups-cifar100-10-groups'
+    """
+    return "-".join("".join(letter if letter.isalnum() or letter in "_." else " " for letter in name).split())
