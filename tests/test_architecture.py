@@ -23,7 +23,7 @@ LAYERS = [
     {"config", "evaluate", "checkpoint"},
     {"record", "recipes"},
     {"run", "classifier", "checks"},
-    {"sweep"},
+    {"sweep", "logs"},
     {"report"},
     {"display"},
     {"cli"},

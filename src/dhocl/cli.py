@@ -32,6 +32,11 @@ class Kind(StrEnum):
     recipes = "recipes"
 
 
+class Logged(StrEnum):
+    tensorboard = "tensorboard"
+    wandb = "wandb"
+
+
 class Engine(StrEnum):
     local = "local"
     ray = "ray"
@@ -121,6 +126,9 @@ def run(
     resume: Annotated[
         bool, _option("--resume", panel=OUTPUT, help="Go on with the run in --out where it was stopped.")
     ] = False,
+    log: Annotated[
+        Logged | None, _option("--log", panel=OUTPUT, help="Also write the curve for TensorBoard or Weights & Biases.")
+    ] = None,
     quiet: Annotated[bool, _option("--quiet", panel=OUTPUT, help="No display; errors are still told.")] = False,
 ) -> None:
     """Learn a stream once, judge all along, and write what happened.
@@ -129,6 +137,7 @@ def run(
     own: `dhocl run --dataset folder --data DIR`.
     """
     from dhocl.display import watch
+    from dhocl.logs import LogKind, logged
     from dhocl.record import Record
     from dhocl.report import write_report
     from dhocl.run import run as start
@@ -140,7 +149,8 @@ def run(
         given = {name: value for name, value in context.params.items() if name not in _NOT_CONFIG}
         config = _config(given, set_ or [])
     try:
-        watch(start(config, out, resume), config, out, quiet)
+        progress = start(config, out, resume)
+        watch(logged(progress, Record(out), LogKind(log)) if log else progress, config, out, quiet)
     except KeyboardInterrupt:
         print(
             f"dhocl: stopped; `dhocl run --resume --out {out}` goes on from the last checkpoint",
@@ -152,7 +162,7 @@ def run(
         Console().print(f"Open {page} to see it.", soft_wrap=True, markup=False)
 
 
-_NOT_CONFIG = {"context", "set_", "out", "resume", "quiet"}
+_NOT_CONFIG = {"context", "set_", "out", "resume", "quiet", "log"}
 
 
 def _config(given: dict[str, Any], settings: list[str]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ class TensorBoard(Log):
         folder = record.folder / "tensorboard"
         for old in folder.glob("events.out.tfevents.*"):
             old.unlink()
-        self._writer: Any = SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+        self._writer: Any = SummaryWriter(str(folder))
 
     def write(self, samples: int, numbers: dict[str, float]) -> None:
         for name, value in numbers.items():
@@ -107,4 +107,4 @@ class WandB(Log):
         self._run.finish()
 
 
-LOGS: dict[LogKind, type[Log]] = {LogKind.tensorboard: TensorBoard, LogKind.wandb: WandB}
+LOGS: dict[LogKind, Callable[[Record], Log]] = {LogKind.tensorboard: TensorBoard, LogKind.wandb: WandB}

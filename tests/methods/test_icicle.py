@@ -165,10 +165,10 @@ def test_a_class_is_judged_by_its_own_prototypes_alone() -> None:
         heads.log_scale.fill_(math.log(3))
     after = heads(maps)[0]
     others = [0, 1, 3, 4, 5]
-    torch.testing.assert_close(after[1][:, others], 3 * before[1][:, others])
-    assert not torch.allclose(after[1][:, 2], 3 * before[1][:, 2])
+    torch.testing.assert_close(after[1][:, others], 3 / 4 * before[1][:, others])
+    assert not torch.allclose(after[1][:, 2], 3 / 4 * before[1][:, 2])
     d = (2 - 2 * cosines[0]).clamp_min(0)
-    torch.testing.assert_close(before[0], ((d + 1) / (d + 1e-4)).log().sum(2))
+    torch.testing.assert_close(before[0], 4 * ((d + 1) / (d + 1e-4)).log().sum(2))
 
 
 def test_each_level_has_an_add_on_of_its_own() -> None:

@@ -210,11 +210,15 @@ def test_importance_is_the_sum_of_squared_gradients_of_each_image(monkeypatch: p
     assert max(want.max() for want in expected) > 0
 
 
-def test_the_penalty_is_half_of_omega_times_squares() -> None:
+def test_the_penalty_is_half_of_omega_times_squared_changes() -> None:
     adapters = Adapters(backbones.load("tiny"), 4, Rng(0, "test"))
     assert adapters.penalty().item() == 0
     adapters.merge([torch.full_like(p, 0.5) for p in adapters.parameters()])
-    expected = sum(0.25 * (p.detach().numpy() ** 2).sum() for p in adapters.parameters())
+    assert adapters.penalty().item() == 0, "nothing has changed since the merge"
+    with torch.no_grad():
+        for place, p in enumerate(adapters.parameters()):
+            p += 0.01 * place
+    expected = sum(0.25 * (0.01 * place) ** 2 * p.numel() for place, p in enumerate(adapters.parameters()))
     assert adapters.penalty().item() == pytest.approx(expected, rel=1e-4)
 
 

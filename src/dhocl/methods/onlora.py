@@ -55,10 +55,13 @@ def relative_losses(logits: dict[int, Tensor], targets: Tensor) -> Tensor:
 class LowRank(nn.Module):
     """W -> W + BA for a weight of any shape, seen as a matrix (outputs, inputs)."""
 
+    start: Tensor
+
     def __init__(self, weight: Tensor, rank: int) -> None:
         super().__init__()
         self.A = nn.Parameter(torch.zeros(rank, weight[0].numel()))
         self.B = nn.Parameter(torch.zeros(len(weight), rank))
+        self.register_buffer("start", torch.zeros_like(self.A))  # where A began; B begins at 0
 
     def forward(self, weight: Tensor) -> Tensor:
         return weight + (self.B @ self.A).view_as(weight)
@@ -67,7 +70,8 @@ class LowRank(nn.Module):
         """B = 0, so that nothing changes; A as in a fresh layer, or no gradient would ever reach B."""
         bound = self.A.shape[1] ** -0.5
         with torch.no_grad():
-            self.A.copy_(torch.from_numpy(rng.uniform(-bound, bound, tuple(self.A.shape))))
+            self.start.copy_(torch.from_numpy(rng.uniform(-bound, bound, tuple(self.A.shape))))
+            self.A.copy_(self.start)
             self.B.zero_()
 
 
@@ -101,8 +105,9 @@ class Adapters:
         return [p for low in self._ranks for p in (low.A, low.B)]
 
     def penalty(self) -> Tensor:
-        """½ Σ Ω θ² over the numbers of A and B."""
-        terms = [(omega * p.square()).sum() for omega, p in zip(self.omega, self.parameters(), strict=True)]
+        """½ Σ Ω Δ² over the numbers of A and B, Δ their change since they began, which in the original is at 0."""
+        changes = [change for low in self._ranks for change in (low.A - low.start, low.B)]
+        terms = [(omega * change.square()).sum() for omega, change in zip(self.omega, changes, strict=True)]
         return 0.5 * torch.stack(terms).sum()
 
     @torch.no_grad()
