@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -82,6 +84,50 @@ def test_before_the_finest_level_is_known_there_is_no_fine_score() -> None:
     summary = summarise([scores])
     assert summary["FAUC"] is None
     assert summary["AAUC"] == 100.0
+
+
+def test_sets_and_classes_by_hand() -> None:
+    """The images, answers and known classes of the first test; an image of 1.0 counts with its superclass alone."""
+    leaves = [TRUE.id(Label(name, 1)) for name in ("0.0", "0.1", "1.0", "1.1", "0.0")]
+    tree = known("1", "0", "1.1", "0.0", "0.1")
+    learner = Scripted({0: [1, 0, 0, 0, 1], 1: [1, 1, 0, 0, 0]}, tree.widths)
+    evaluator = Evaluator(dataset(leaves))
+    scores = evaluator(learner, tree, sets=True, classes=True)
+    assert math.isclose(scores["pw_js"], 100 * (1 + 0 + 1 + 1 + 1 / 3 * 1 / 2) / 5)
+    assert scores["class_accuracy"] == {"0": [100.0, 100 * (2 / 3)], "1": [100.0, 50.0, 0.0]}
+    assert scores["path"].keys() == scores.keys() - {"path"}
+    plain = evaluator(learner, tree)
+    for more, same in ((scores, plain), (scores["path"], plain["path"])):
+        assert more.keys() - same.keys() == {"pw_js", "class_accuracy"}
+        assert all(more[name] == same[name] for name in same if name != "path"), "the rest is as without"
+
+
+def test_an_image_without_a_known_class_is_in_no_set() -> None:
+    leaves = [TRUE.id(Label(name, 1)) for name in ("0.0", "1.0")]
+    tree = known("0")
+    scores = Evaluator(dataset(leaves))(Scripted({0: [0, 0]}, tree.widths), tree, sets=True, classes=True)
+    assert scores["pw_js"] == 100
+    other = Evaluator(dataset(leaves[1:]))(Scripted({0: [0]}, tree.widths), tree, sets=True, classes=True)
+    assert other["pw_js"] is None
+    assert other["class_accuracy"] == {"0": [None]}
+
+
+def test_evaluations_at_group_ends_alone_do_not_enter_areas() -> None:
+    def scores(fine: float, periodic: bool, classes: list[float] | None) -> dict[str, object]:
+        own = {"accuracy": fine, "fine_accuracy": fine, "path_consistency": 100.0, "pw_js": fine / 2}
+        own |= {"level_accuracy": {"1": fine}, "level_ece": {"1": 0.0}}
+        own |= {} if classes is None else {"class_accuracy": {"1": classes}}
+        return own | {"path": own, "periodic": periodic}
+
+    curve = [scores(10, True, None), scores(90, False, [90.0]), scores(30, True, [50.0, 10.0])]
+    summary = summarise(curve)
+    for prefix in ("", "path."):
+        assert summary[prefix + "AAUC"] == 20
+        assert summary[prefix + "A_AUC"] == summary[prefix + "level_auc"] == {"1": 20}
+        assert summary[prefix + "A_last"] == {"1": 30}
+        assert summary[prefix + "F_last"] == {"1": 40}
+        assert summary[prefix + "pw_js"] == {"mean": 10, "group_ends": 30, "last": 15}
+    assert summarise(curve[1:2])["A_AUC"] == {"1": 90}, "a run that has come to a group end only"
 
 
 def test_an_evaluation_without_mistakes_does_not_lower_their_severity() -> None:

@@ -3,12 +3,23 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dhocl.decode import best_path, decode_paths, known_paths
-from dhocl.metrics import accuracy, area, calibration_error, correlation, forgetting, severity
+from dhocl.metrics import (
+    accuracy,
+    area,
+    calibration_error,
+    class_accuracy,
+    correlation,
+    forgetting,
+    last_forgetting,
+    pw_jaccard,
+    severity,
+)
 from dhocl.taxonomy import Label, Taxonomy
 from trees import balanced_tree
 
@@ -44,6 +55,70 @@ def test_areas_and_forgetting() -> None:
     assert forgetting([10.0, 50.0, None, 30.0]) == 20.0
     assert area([None]) is None
     assert forgetting([]) is None
+
+
+@given(seeds, st.integers(0, 40))
+def test_accuracy_of_each_class_by_counting(seed: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    classes = rng.permutation(9)[:6]
+    predicted, true = rng.integers(9, size=n), rng.choice(classes, size=n)
+    by_hand = []
+    for name in classes:
+        hits = [p == t for p, t in zip(predicted, true, strict=True) if t == name]
+        by_hand.append(sum(hits) / len(hits) if hits else None)
+    assert class_accuracy(*map(torch.from_numpy, (predicted, true, classes))) == by_hand
+
+
+def test_last_forgetting_by_hand() -> None:
+    """Forgets 40; gains 10, which counts against; never was above 0; came last; has no test image."""
+    ends = [[50.0, 20.0, 0.0], [80.0, 10.0, 0.0], [40.0, 30.0, 70.0, 90.0, None]]
+    assert last_forgetting(ends) == (40 - 10) / 2
+    assert last_forgetting(ends[:1]) is None, "nothing came before"
+    assert last_forgetting([]) is None
+
+
+accuracies = st.one_of(st.just(0.0), st.floats(0, 100))
+
+
+@given(st.lists(st.lists(accuracies, min_size=8, max_size=8), min_size=1, max_size=5), st.data())
+def test_last_forgetting_is_that_of_a_whole_table(rows: list[list[float]], data: st.DataObject) -> None:
+    """As i-Blurry has it: a table of group ends and classes, with 0 before a class has come."""
+    come = sorted(data.draw(st.lists(st.integers(0, 8), min_size=len(rows), max_size=len(rows))))
+    table = np.array([row[:n] + [0.0] * (8 - n) for row, n in zip(rows, come, strict=True)])
+    lost = [table[:-1, c].max() - table[-1, c] for c in range(8) if len(table) > 1 and table[:-1, c].max() > 0]
+    ours = last_forgetting([row[:n] for row, n in zip(rows, come, strict=True)])
+    assert (ours is None) == (not lost)
+    assert not lost or math.isclose(ours, np.mean(lost), abs_tol=1e-9)
+
+
+SUPER, SUB, WRONG, NONE = 3, 5, 7, -1
+
+
+@pytest.mark.parametrize(
+    ("true", "predicted", "expected"),
+    [
+        ((SUPER, SUB, NONE), (SUPER, SUB, NONE), 1),
+        ((SUPER, SUB, NONE), (NONE, NONE, NONE), 0),
+        ((SUPER, SUB, NONE), (SUPER, NONE, NONE), 1 / 2),
+        ((SUPER, SUB, NONE), (SUPER, SUB, WRONG), 4 / 9),
+        ((SUPER, SUB, NONE), (SUPER, WRONG, NONE), 1 / 3 * 1 / 2),
+        ((SUPER, NONE, NONE), (WRONG, NONE, NONE), 0),
+    ],
+)
+def test_weighted_jaccard_of_known_cases(true: tuple[int], predicted: tuple[int], expected: float) -> None:
+    assert math.isclose(pw_jaccard(torch.tensor([predicted]), torch.tensor([true])), expected)
+
+
+@given(seeds, st.integers(1, 12), st.integers(1, 4))
+def test_weighted_jaccard_is_that_of_sets(seed: int, n: int, levels: int) -> None:
+    predicted, true = np.random.default_rng(seed).integers(-1, 3, size=(2, n, levels))
+    by_hand = []
+    for p, t in zip(predicted, true, strict=True):
+        P, T = ({(level, column) for level, column in enumerate(row) if column >= 0} for row in (p, t))
+        by_hand.append(len(P & T) / len(P | T) * len(P & T) / len(P) if P else 0)
+    ours = pw_jaccard(torch.from_numpy(predicted), torch.from_numpy(true))
+    assert math.isclose(ours, np.mean(by_hand), abs_tol=1e-12)
+    assert 0 <= ours <= 1
 
 
 def test_correlation_is_numpys() -> None:

@@ -243,6 +243,7 @@ def test_what_can_not_be_reported(tmp_path: Path) -> None:
     [
         RunConfig(),
         RunConfig("er", "folder", "it's a $HOME", image_size=64, holdout=True, overlap=0.5, decode="path", seed=7),
+        RunConfig(scenario="iblurry", groups=5),
         RunConfig(delay=math.inf, vacant=0.1, noise=1e-05, split_level=1, settings={"hpr": False, "lambda": 0.5}),
     ],
 )

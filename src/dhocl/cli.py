@@ -53,6 +53,15 @@ class Decode(StrEnum):
     path = "path"
 
 
+class Scenario(StrEnum):
+    dhocl = "dhocl"
+    iblurry = "iblurry"
+    hle_single = "hle_single"
+    hle_dual = "hle_dual"
+    hle_multi = "hle_multi"
+    iirc = "iirc"
+
+
 DATA = "The data"
 STREAM = "The stream"
 KNOWLEDGE = "The knowledge source"
@@ -88,6 +97,18 @@ def run(
         bool,
         _option("--holdout", panel=DATA, help="Judge on images held out from training: for choosing settings."),
     ] = False,
+    scenario: Annotated[
+        Scenario,
+        _option(
+            "--scenario",
+            panel=STREAM,
+            metavar="NAME",
+            help="What arrives when. `dhocl`: each image labelled at a random level. Or a setting of earlier work: "
+            "`iblurry`, finest labels, half of the classes in all groups; `hle_single`, superclasses first, then the "
+            "classes of other images; `hle_dual`, then those of the same images; `hle_multi`, level after level; "
+            "`iirc`, a superclass before its classes. docs/scenarios.md tells more.",
+        ),
+    ] = Scenario.dhocl,
     groups: Annotated[int, _option("--groups", panel=STREAM, help="Groups of classes that come in turn.")] = 10,
     overlap: Annotated[
         float, _option("--overlap", panel=STREAM, help="Share of a group's classes that the next one shares.")
@@ -175,7 +196,8 @@ def _config(given: dict[str, Any], settings: list[str]) -> Any:
             raise InputError(f"--set {item}: write it as key=value")
         chosen[key] = value
     read = dataclasses.asdict(method_settings(given["method"], chosen))
-    given |= {"decode": str(given["decode"]), "data": str(given["data"]) if given["data"] else None}
+    given |= {name: str(given[name]) for name in ("decode", "scenario")}
+    given |= {"data": str(given["data"]) if given["data"] else None}
     return RunConfig(**given, settings={key: read.get(key, read.get(f"{key}_")) for key in chosen})
 
 

@@ -13,6 +13,8 @@ from dhocl.errors import InputError
 from dhocl.methods import METHODS, Method
 from dhocl.settings import Settings
 
+Scenario = Literal["dhocl", "iblurry", "hle_single", "hle_dual", "hle_multi", "iirc"]
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -24,6 +26,7 @@ class RunConfig:
     samples: int | None = None
     test_samples: int | None = None
     holdout: bool = False
+    scenario: Scenario = "dhocl"
     groups: int = 10
     overlap: float = 0.2
     split_level: int | None = None
@@ -52,6 +55,8 @@ class RunConfig:
             raise InputError(f"--delay {self.delay}: a whole number of batches from 0, or inf")
         if not (self.vacant >= 0 and self.noise >= 0 and self.vacant + self.noise <= 1):
             raise InputError(f"--vacant {self.vacant} --noise {self.noise}: shares that sum to at most 1")
+        if self.scenario not in typing.get_args(Scenario):
+            raise InputError(f"--scenario {self.scenario}: one of {', '.join(typing.get_args(Scenario))}")
         if self.decode not in ("level", "path"):
             raise InputError(f"--decode {self.decode}: level or path")
 

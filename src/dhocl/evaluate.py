@@ -10,7 +10,16 @@ from torch import Tensor
 from dhocl.data.dataset import Dataset
 from dhocl.decode import decode_paths
 from dhocl.learner import Learner
-from dhocl.metrics import accuracy, area, calibration_error, forgetting, severity
+from dhocl.metrics import (
+    accuracy,
+    area,
+    calibration_error,
+    class_accuracy,
+    forgetting,
+    last_forgetting,
+    pw_jaccard,
+    severity,
+)
 from dhocl.taxonomy import UNKNOWN, Taxonomy
 
 Scores = dict[str, Any]  # what one evaluation says, as it goes to curve.jsonl
@@ -31,22 +40,27 @@ class Evaluator:
         self._truth = tree.paths[test.nodes]  # (n, levels) true columns
         self._heights = tree.distances(tree.levels[-1]).to(torch.uint8)
 
-    def __call__(self, learner: Learner, taxonomy: Taxonomy) -> Scores:
-        """Plain scores, and under "path" those of path-consistent decoding."""
+    def __call__(self, learner: Learner, taxonomy: Taxonomy, sets: bool = False, classes: bool = False) -> Scores:
+        """Plain scores, and under "path" those of path-consistent decoding.
+
+        With `sets` also pw-JS, with `classes` also the accuracy of each class: what settings of earlier work ask for.
+        """
         plain = [learner.predict(x) for x in self._chunks]
         decoded = [decode_paths(p, taxonomy) for p in plain]
-        return self._judge(_join(plain), taxonomy) | {"path": self._judge(_join(decoded), taxonomy)}
+        scores, path = (self._judge(_join(p), taxonomy, sets, classes) for p in (plain, decoded))
+        return scores | {"path": path}
 
-    def _judge(self, probabilities: dict[int, Tensor], taxonomy: Taxonomy) -> Scores:
+    def _judge(self, probabilities: dict[int, Tensor], taxonomy: Taxonomy, sets: bool, classes: bool) -> Scores:
         levels: dict[str, float] = {}
         calibration: dict[str, float] = {}
         predictions = torch.full_like(self._truth, UNKNOWN)
+        judged = torch.zeros_like(self._truth, dtype=torch.bool)
         scores: Scores = {"level_accuracy": levels, "level_ece": calibration}
         for level, p in probabilities.items():
             place = self._tree.levels.index(level)
             truth = self._truth[:, place]
             true_columns = self._true_columns(level, taxonomy)
-            known = torch.isin(truth, true_columns) & (truth != UNKNOWN)
+            judged[:, place] = known = torch.isin(truth, true_columns) & (truth != UNKNOWN)
             confidence, column = p.max(1)
             predictions[:, place] = predicted = true_columns[column]
             if known.any():
@@ -58,7 +72,29 @@ class Evaluator:
         scores["accuracy"] = sum(levels.values()) / len(levels) if levels else None
         scores["fine_accuracy"] = levels.get(str(self._tree.levels[-1]))
         scores["path_consistency"] = 100 * self._consistency(predictions, list(probabilities))
+        if sets:
+            scores["pw_js"] = self._set_similarity(predictions, judged)
+        if classes:
+            scores["class_accuracy"] = {
+                str(level): self._class_accuracy(level, predictions, judged, taxonomy) for level in probabilities
+            }
         return scores
+
+    def _set_similarity(self, predictions: Tensor, judged: Tensor) -> float | None:
+        """pw-JS over the images that have a known class; predictions, judged (n, levels)."""
+        some = judged.any(1)
+        predicted, true = (side.where(judged, UNKNOWN)[some] for side in (predictions, self._truth))
+        return 100 * pw_jaccard(predicted, true) if some.any() else None
+
+    def _class_accuracy(
+        self, level: int, predictions: Tensor, judged: Tensor, taxonomy: Taxonomy
+    ) -> list[float | None]:
+        """By column of the known tree, None for a class without a test image."""
+        place = self._tree.levels.index(level)
+        rows = judged[:, place]
+        columns = self._true_columns(level, taxonomy)
+        shares = class_accuracy(predictions[rows, place], self._truth[rows, place], columns)
+        return [None if share is None else 100 * share for share in shares]
 
     def _true_columns(self, level: int, taxonomy: Taxonomy) -> Tensor:
         """(classes known at this level,) their columns in the true tree."""
@@ -85,16 +121,21 @@ def _join(chunks: list[dict[int, Tensor]]) -> dict[int, Tensor]:
 
 
 def summarise(curve: list[Scores]) -> dict[str, Any]:
-    """The paper's five numbers and more from all evaluations of a run, plain and with path decoding."""
-    summary = _summarise(curve)
-    decoded = _summarise([scores["path"] for scores in curve])
+    """The paper's five numbers and more from all evaluations of a run, plain and with path decoding.
+
+    Evaluations that were made only because a group ended do not enter areas.
+    """
+    regular = [scores for scores in curve if scores.get("periodic", True)] or curve
+    ends = [scores for scores in curve if "class_accuracy" in scores]
+    summary = _summarise(regular, ends)
+    decoded = _summarise([scores["path"] for scores in regular], [scores["path"] for scores in ends])
     return summary | {f"path.{name}": value for name, value in decoded.items()}
 
 
-def _summarise(curve: list[Scores]) -> dict[str, Any]:
+def _summarise(curve: list[Scores], ends: list[Scores]) -> dict[str, Any]:
     last = curve[-1]
     levels = sorted({level for scores in curve for level in scores["level_accuracy"]}, key=int)
-    return {
+    summary = {
         "AAUC": area([scores["accuracy"] for scores in curve]),
         "FAUC": area([scores["fine_accuracy"] for scores in curve]),
         "MS": area([scores.get("ms") for scores in curve]),
@@ -106,4 +147,20 @@ def _summarise(curve: list[Scores]) -> dict[str, Any]:
         "level_forgetting": {h: forgetting([scores["level_accuracy"].get(h) for scores in curve]) for h in levels},
         "level_ece": last["level_ece"],
         "path_consistency": area([scores["path_consistency"] for scores in curve]),
+    }
+    return summary | _of_earlier_work(curve, ends, levels) if "pw_js" in last else summary
+
+
+def _of_earlier_work(curve: list[Scores], ends: list[Scores], levels: list[str]) -> dict[str, Any]:
+    """i-Blurry's and HLE's numbers of each level, and IIRC's; `ends` are the evaluations at the ends of groups."""
+    last = curve[-1]
+    return {
+        "A_AUC": {h: area([scores["level_accuracy"].get(h) for scores in curve]) for h in levels},
+        "A_last": last["level_accuracy"],
+        "F_last": {h: last_forgetting([scores["class_accuracy"].get(h, []) for scores in ends]) for h in levels},
+        "pw_js": {
+            "mean": area([scores["pw_js"] for scores in curve]),
+            "group_ends": area([scores["pw_js"] for scores in ends]),
+            "last": last["pw_js"],
+        },
     }

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from dhocl.taxonomy import UNKNOWN
+
 
 def accuracy(predicted: Tensor, true: Tensor) -> float:
     """Share of equal entries of (n,) and (n,)."""
@@ -49,3 +51,37 @@ def forgetting(curve: Sequence[float | None]) -> float | None:
     """Best minus last."""
     values = [value for value in curve if value is not None]
     return max(values) - values[-1] if values else None
+
+
+def class_accuracy(predicted: Tensor, true: Tensor, classes: Tensor) -> list[float | None]:
+    """Share of equal entries of (n,) and (n,) among those of each class in `classes` (C,); None where there is none."""
+    width = int(classes.max()) + 1
+    count, right = (torch.bincount(of, minlength=width)[classes] for of in (true, true[predicted == true]))
+    return [hits / n if n else None for hits, n in zip(right.tolist(), count.tolist(), strict=True)]
+
+
+def last_forgetting(ends: Sequence[Sequence[float | None]]) -> float | None:
+    """F_last of i-Blurry: best accuracy at an earlier group end minus the last, averaged over classes.
+
+    `ends` holds the accuracy of each class at each group end; classes are appended, so later ones may be longer. A
+    class that never was above 0 before the last end has nothing to forget and does not count.
+    """
+    *earlier, last = ends or [[]]
+    lost = []
+    for place, now in enumerate(last):
+        best = max((accuracies[place] or 0 for accuracies in earlier if place < len(accuracies)), default=0)
+        if best > 0 and now is not None:
+            lost.append(best - now)
+    return sum(lost) / len(lost) if lost else None
+
+
+def pw_jaccard(predicted: Tensor, true: Tensor) -> float:
+    """IIRC's precision-weighted Jaccard similarity of two sets of classes, averaged over images.
+
+    predicted, true (n, levels) columns: a set holds at most one class of a level, UNKNOWN stands for none. Of an image
+    with the sets P and T it is |P & T| / |P | T| x |P & T| / |P|, and 0 where P is empty.
+    """
+    both = ((predicted == true) & (true != UNKNOWN)).sum(1).double()
+    size = (predicted != UNKNOWN).sum(1)
+    union = size + (true != UNKNOWN).sum(1) - both
+    return (both / union.clamp(min=1) * both / size.clamp(min=1)).mean().item()

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from dhocl import backbones, checkpoint, data
@@ -21,7 +20,7 @@ from dhocl.knowledge import Corrupted, Curator, KnowledgeSource, Oracle
 from dhocl.learner import Batch, Learner, Setup
 from dhocl.metrics import correlation
 from dhocl.record import Record
-from dhocl.stream import PlanConfig, Stream, given, plan
+from dhocl.stream import FIXED, GROUPED, Plan, PlanConfig, Stream, given, plan
 from dhocl.taxonomy import Taxonomy
 
 
@@ -58,7 +57,8 @@ def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progr
     """Run an experiment, yielding after each batch; its files are in `folder`."""
     record = _open(config, folder, resume)
     dataset = load_dataset(config)
-    stream = Stream(dataset, make_plan(config, dataset), config.batch)
+    table, ends = make_plan(config, dataset)
+    stream = Stream(dataset, table, config.batch)
     backbone = backbones.load(config.backbone)
     learner = make_learner(config, dataset, backbone)
     curator = Curator(make_source(config, dataset), config.delay)
@@ -80,6 +80,7 @@ def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progr
         start, curve = state["step"], state["curve"]
 
     every = -(-config.evaluations(stream.samples) // config.batch)
+    group_ends = {-(-end // config.batch) for end in ends}  # the step that learns a group's last sample
     for step, (x, labels) in enumerate(stream.batches(start), start + 1):
         stored = min(config.buffer, (step - 1) * config.batch)
         spent.work_of_er += 3 * (len(x) + min(config.replay_batch, stored))
@@ -90,9 +91,12 @@ def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progr
         spent.work += backbone.meter.units - worked
         samples = min(step * config.batch, stream.samples)
         scores = None
-        if step % every == 0 or step == len(stream):
+        periodic = step % every == 0 or step == len(stream)
+        if periodic or step in group_ends:
             began = time.perf_counter()
-            judged = evaluator(learner, curator.taxonomy)
+            judged = evaluator(learner, curator.taxonomy, sets=bool(ends), classes=step in group_ends)
+            if ends:
+                judged["periodic"] = periodic
             scores = {"step": step, "samples": samples} | judged | _extras(learner, curator.taxonomy, stats)
             spent.evaluating += time.perf_counter() - began
             curve.append(scores)
@@ -123,16 +127,28 @@ def load_dataset(config: RunConfig) -> Dataset:
     return data.load(config.dataset, part)
 
 
-def make_plan(config: RunConfig, dataset: Dataset) -> np.ndarray:
-    nodes = dataset.train.nodes.numpy()
+DRIFT = ("overlap", "split_level", "passes")  # how the groups of DHOCL's own stream are made
+
+
+def make_plan(config: RunConfig, dataset: Dataset) -> Plan:
+    nodes, tree = dataset.train.nodes.numpy(), dataset.tree
     if dataset.given:
-        for name in ("groups", "overlap", "split_level", "passes"):
-            if getattr(config, name) != getattr(RunConfig(), name):
-                flag = name.replace("_", "-")
-                raise InputError(f"{dataset.name} comes in an order of its own: --{flag} has no place, leave it out")
-        return given(nodes, dataset.tree)
-    shape = PlanConfig(config.groups, config.overlap, config.split_level, config.passes, seed=config.seed)
-    return plan(nodes, dataset.tree, shape)
+        _refuse(config, f"{dataset.name} comes in an order of its own", "scenario", "groups", *DRIFT)
+        return Plan(given(nodes, tree))
+    if config.scenario == "dhocl":
+        shape = PlanConfig(config.groups, config.overlap, config.split_level, config.passes, seed=config.seed)
+        return Plan(plan(nodes, tree, shape))
+    if config.scenario in FIXED:
+        _refuse(config, f"--scenario {config.scenario} makes groups of its own", "groups", *DRIFT)
+        return FIXED[config.scenario](nodes, tree, config.seed)
+    _refuse(config, f"--scenario {config.scenario} deals the images in a way of its own", *DRIFT)
+    return GROUPED[config.scenario](nodes, tree, config.groups, config.seed)
+
+
+def _refuse(config: RunConfig, why: str, *names: str) -> None:
+    for name in names:
+        if getattr(config, name) != getattr(RunConfig(), name):
+            raise InputError(f"{why}: --{name.replace('_', '-')} has no place, leave it out")
 
 
 def make_source(config: RunConfig, dataset: Dataset) -> KnowledgeSource:

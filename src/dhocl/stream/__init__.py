@@ -1,6 +1,7 @@
 """The stream: a pure plan, and the loader that reads it."""
 
 from dhocl.stream.loader import Stream
-from dhocl.stream.plan import PlanConfig, given, plan
+from dhocl.stream.plan import Plan, PlanConfig, given, plan
+from dhocl.stream.scenarios import FIXED, GROUPED
 
-__all__ = ["PlanConfig", "Stream", "given", "plan"]
+__all__ = ["FIXED", "GROUPED", "Plan", "PlanConfig", "Stream", "given", "plan"]

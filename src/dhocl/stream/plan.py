@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from dhocl.errors import InputError
 from dhocl.taxonomy import UNKNOWN, Taxonomy
+
+
+class Plan(NamedTuple):
+    table: np.ndarray  # (samples, 2) image index and level
+    ends: tuple[int, ...] = ()  # samples after which each group is over, where a metric asks for that
 
 
 @dataclass(frozen=True)
