@@ -32,7 +32,7 @@ class OnLoraSettings(ReplaySettings):
     0.8, its variances of 0.1 and 0.04 are 0.005 and 0.001, over batches twice as large as ours."""
 
     loss: LossName = "multi_ce"
-    lr_backbone: float = 1e-3  # of A and B, which begin anew as heads do
+    lr_backbone: float = 3e-3  # of A and B: that of an adapter, as in halo
     rank: int = 4
     penalty: float = 2000.0
     hard: int = 4  # images kept, those of the largest loss

@@ -97,6 +97,16 @@ def imagenet_h(scale: Scale) -> list[Cell]:
     ]
 
 
+def hle(scale: Scale) -> list[Cell]:
+    shapes: Rows = {"single": {"groups": 5}, "dual": {"groups": 5}, "multi": {}}
+    return [
+        Cell(f"{panel}, {shape}", method, config(scale, panel, method, scenario=f"hle_{shape}", **groups))
+        for panel in panels(scale, "cifar100")
+        for shape, groups in shapes.items()
+        for method in ("er", "plfms", "acil", "halo")
+    ]
+
+
 RECIPES: dict[str, Recipe] = {
     "main": Recipe(
         "All methods on all data sets",
@@ -227,6 +237,29 @@ RECIPES: dict[str, Recipe] = {
         "Figures 4 and 8",
         grid(*ALL, rows=methods("er", "icarl_sdc", "lwf", "ewc", "acil", "ccl_dc", "halo")),
         (Curves("fine_accuracy"), Curves("accuracy"), Curves("ms")),
+    ),
+    "iblurry": Recipe(
+        "i-Blurry, one level only",
+        "a special case",
+        grid(
+            "cifar100",
+            rows={m: {"method": m, "scenario": "iblurry", "groups": 5} for m in ("er", "clib", "acil", "halo")},
+        ),
+        (Numbers(("A_AUC.-1", "A_last.-1", "F_last.-1")),),
+    ),
+    "hle": Recipe(
+        "Hierarchical label expansion: single, dual, multi-depth",
+        "a special case",
+        hle,
+        (Numbers(("A_AUC.-1", "A_last.-1", "F_last.-1", "A_AUC.-2", "A_last.-2", "F_last.-2")),),
+    ),
+    "iirc": Recipe(
+        "Incremental implicitly refined classification",
+        "a special case",
+        grid(
+            "cifar100", rows={m: {"method": m, "scenario": "iirc"} for m in ("er", "icarl_sdc", "lwf", "acil", "halo")}
+        ),
+        (Numbers(("pw_js.group_ends", "A_AUC.-1", "A_last.-1", "F_last.-1")),),
     ),
     "dataset_stats": Recipe("The data sets and their trees", "Table 5", lambda scale: [], (Statistics(),)),
 }

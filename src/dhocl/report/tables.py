@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dhocl.report.reading import MISSING, NUMBERS, Number, written
 
@@ -14,12 +14,19 @@ MORE = [
     Number("ms_mistakes", "The same over mistakes only.", digits=2, sign=-1),
     Number("cost_vs_er", "Passes of images through the network while learning; plain replay is 1.", digits=2, sign=-1),
     Number("samples_per_second", "Samples learned a second on the machine that ran it.", digits=0),
-    Number("A_AUC", "i-Blurry: accuracy at the finest level, averaged over all evaluations, in percent."),
-    Number("A_last", "i-Blurry: accuracy at the finest level at the end, in percent."),
-    Number("F_last", "i-Blurry: how far classes fell from their best end of a group, in percent points.", sign=-1),
-    Number("pw_js", "IIRC: precision-weighted Jaccard similarity of the predicted and the true labels.", digits=3),
 ]
-KNOWN = {number.name: number for number in [*NUMBERS, *MORE]}
+KNOWN = {number.name: number for number in [*NUMBERS, *MORE]} | {
+    f"{name}.{place}": Number(f"{name} {level}", meaning, sign=sign)
+    for place, level in ((-1, "finest"), (-2, "above"))
+    for name, meaning, sign in (
+        ("A_AUC", "Accuracy of the level, averaged over all evaluations, in percent.", 1),
+        ("A_last", "Accuracy of the level at the end, in percent.", 1),
+        ("F_last", "How far its classes fell from their best end of a group, in percent points.", -1),
+    )
+}
+KNOWN["pw_js.group_ends"] = Number(
+    "pw-JS", "IIRC: precision-weighted Jaccard similarity of predicted and true labels at the ends of groups, percent."
+)
 
 
 class Cell(NamedTuple):
@@ -44,10 +51,28 @@ class Table(NamedTuple):
         return any(cell.printed is not None for line in self.lines for cell in line.cells)
 
 
+def lookup(summary: Mapping[str, Any], path: str) -> float | None:
+    """A number of a summary by its name, also inside another: by key, or by place among the levels from the finest up.
+
+    >>> lookup({"AAUC": 50.0, "A_AUC": {"0": 70.0, "10": 30.0, "2": 40.0}}, "A_AUC.-1")
+    30.0
+    """
+    value: Any = summary
+    for key in path.split("."):
+        if value is None:
+            return None
+        if key.startswith("-"):
+            levels = sorted(value, key=int)
+            value = value[levels[int(key)]] if len(levels) >= -int(key) else None
+        else:
+            value = value.get(key)
+    return value  # type: ignore[no-any-return]
+
+
 def tabulate(
     title: str,
     names: Sequence[str],
-    summaries: Mapping[str, Sequence[Mapping[str, float | None]]],
+    summaries: Mapping[str, Sequence[Mapping[str, Any]]],
     printed: Mapping[str, Mapping[str, float]],
 ) -> Table:
     """A line for each row of `summaries`, which are of its finished runs; the best mean of each number is marked."""
@@ -55,10 +80,10 @@ def tabulate(
     lines = []
     for row, found in summaries.items():
         cells = []
-        for number in numbers:
-            values = [summary.get(number.name) for summary in found]
+        for name in names:
+            values = [lookup(summary, name) for summary in found]
             known = tuple(value for value in values if value is not None)
-            cells.append(Cell(known, printed.get(row, {}).get(number.name)))
+            cells.append(Cell(known, printed.get(row, {}).get(name)))
         lines.append(Line(row, cells))
     for place, number in enumerate(numbers):
         means = [number.sign * mean(line.cells[place].values) for line in lines if line.cells[place].values]

@@ -95,10 +95,15 @@ def _outcome(ray: Any, ref: Any, job: Job) -> str | None:
         problem, files = ray.get(ref)
     except ray.exceptions.RayError as error:
         return f"its node was lost more than {ATTEMPTS} times: {error}"
-    for name, content in files.items():
-        job.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(job.folder / name, content)
+    _keep(job, files)
     return problem  # type: ignore[no-any-return]
+
+
+def _keep(job: Job, files: Files) -> None:
+    """What a run elsewhere sent home; its summary last, for that says it is finished."""
+    for name in sorted(files, key=lambda name: name == "summary.json"):
+        job.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(job.folder / name, files[name])
 
 
 class Board:

@@ -91,8 +91,11 @@ def run_name(config: RunConfig) -> str:
     >>> run_name(RunConfig(method="er", seed=2)) == run_name(RunConfig(method="er", seed=2, data="elsewhere"))
     True
     """
-    decisive = json.dumps(config.to_json() | {"data": None}, sort_keys=True)
-    digest = hashlib.sha256(decisive.encode()).hexdigest()[:8]
+    usual = RunConfig().to_json() | {"data": config.data}
+    decisive = {
+        name: value for name, value in config.to_json().items() if value != usual[name]
+    }  # new fields change none
+    digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:8]
     return f"{config.dataset}-{config.method}-{config.seed}-{digest}"
 
 
