@@ -30,6 +30,7 @@ BASES: dict[Scale, dict[str, dict[str, Any]]] = {
     Scale.mini: {
         "cifar100": {"samples": 6000, "test_samples": 2000, "image_size": 64, "buffer": 200},
         "cub200": {"test_samples": 2000, "image_size": 96, "buffer": 200},
+        "glyphs": {"samples": 6000, "test_samples": 2000, "image_size": 64, "buffer": 200},
     },
     Scale.paper: {
         "cifar100": {"backbone": DINO, "image_size": 224, "eval_every": 1600},

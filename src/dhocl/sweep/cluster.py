@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -41,20 +42,26 @@ def _connect(address: str | None, workers: int) -> Any:
         import ray
     except ImportError:
         raise InputError("--engine ray needs the ray package: pip install 'dhocl[ray]'") from None
-    if ray.is_initialized():
-        return ray
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if address is None:
             ray.init(num_cpus=workers or None, include_dashboard=False, **quiet)
         else:
+            _knock(address)
             ray.init(address=address, **quiet)
-    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
-            f"the cluster at {address or 'this machine'} does not answer ({reason}): see --address"
+            f"the cluster at {address or 'this machine'} does not answer: {reason}; see --address"
         ) from None
     return ray
+
+
+def _knock(address: str) -> None:
+    """Ray itself would wait for a minute."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=5).close()
 
 
 def _listen(ray: Any, jobs: Sequence[Job], workers: int, marks: set[str]) -> Iterator[Event]:
