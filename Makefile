@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install run test lint type clean
+.PHONY: install run test smoke lint type clean
 
 run: install  ## the demo: HALO on the embedded data set, then a page to look at
 	rm -rf runs/demo
@@ -17,6 +17,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 test: .venv/.dev  ## the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+smoke: install  ## every experiment of the paper, at the smallest scale
+	rm -rf runs/smoke
+	$(BIN)/dhocl sweep all
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
