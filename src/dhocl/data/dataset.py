@@ -17,12 +17,14 @@ from dhocl.taxonomy import Taxonomy
 
 IN_MEMORY = 2**30  # bytes that the images of a split may take decoded; where it is more they stay in their files
 
+Fetch = Callable[[np.ndarray], np.ndarray]  # (n,) indices -> (n, H, W, 3) uint8
+
 
 class Table(NamedTuple):
     """The labels of a split, and a way to its images."""
 
     nodes: np.ndarray  # (N,) node of the true tree that each image shows
-    images: Callable[[np.ndarray], np.ndarray] | Files  # the former: (n,) indices -> (n, H, W, 3) uint8
+    images: Fetch | Files
 
 
 @dataclass(frozen=True)
