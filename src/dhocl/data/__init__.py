@@ -52,7 +52,7 @@ DATASETS: dict[str, DatasetInfo] = {
 
 
 def load(name: str, selection: Selection) -> Dataset:
-    """The part of a data set that a run uses, decoded."""
+    """The part of a data set that a run uses, decoded if it fits in memory."""
     if name not in DATASETS:
         raise InputError(f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}")
     if selection.image_size is not None and selection.image_size < 1:

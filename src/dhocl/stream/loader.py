@@ -31,8 +31,9 @@ class Stream:
         if (columns == UNKNOWN).any():
             sample = int((columns == UNKNOWN).nonzero()[0])
             raise InputError(f"sample {sample} of the plan asks for level {levels[sample]}, which its image lacks")
+        names = {level: [tree.labels[node] for node in tree.nodes(level).tolist()] for level in tree.levels}
         self._labels: list[Label] = [
-            tree.labels[int(tree.nodes(int(level))[column])] for level, column in zip(levels, columns, strict=True)
+            names[level][column] for level, column in zip(levels.tolist(), columns.tolist(), strict=True)
         ]
 
     def __len__(self) -> int:
