@@ -68,7 +68,7 @@ class Files:
     def identity(self) -> Iterator[bytes]:
         """Names and sizes: what tells these files from others without reading them."""
         for row, status in watched(self._stats(), len(self), "looking at the files"):
-            yield f"{self.names[row]} {status.st_size}\n".encode()
+            yield f"{self.names[row]} {status.st_size}\n".encode("utf-8", "surrogateescape")
 
     def path(self, row: int) -> Path:
         return self.folder / self.names[row]
@@ -132,8 +132,8 @@ def _results(jobs: Iterable[Future[T]], ahead: int) -> Iterator[T]:
             yield pending.popleft().result()
     except BrokenProcessPool:
         raise InputError(
-            "the processes that decode images were ended: free some memory; a script of your own must start its work "
-            "below `if __name__ == '__main__':`"
+            "the processes that decode images were ended: free some memory; a script of your own must be a file "
+            "that starts its work below `if __name__ == '__main__':`"
         ) from None
     finally:
         for job in pending:
