@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dhocl.data.dataset import Dataset
+from dhocl.data.files import Files, read_ahead
 from dhocl.decode import decode_paths
 from dhocl.learner import Learner
 from dhocl.metrics import (
@@ -23,6 +24,7 @@ from dhocl.metrics import (
 from dhocl.taxonomy import UNKNOWN, Taxonomy
 
 Scores = dict[str, Any]  # what one evaluation says, as it goes to curve.jsonl
+Guesses = dict[int, tuple[Tensor, Tensor]]  # per level the highest probability (n,) and its column (n,)
 
 CHUNK = 250  # images predicted at once
 
@@ -30,13 +32,15 @@ CHUNK = 250  # images predicted at once
 class Evaluator:
     """Scores a learner on the test images whose class it could know by now.
 
-    The images are held as fixed chunks, so that a learner recognises them and computes frozen features only once.
+    Images in memory are held as fixed chunks, so that a learner recognises them and computes frozen features only
+    once; those that stay in their files are read anew each time.
     """
 
     def __init__(self, dataset: Dataset) -> None:
         tree, test = dataset.tree, dataset.test
         self._tree = tree
-        self._chunks = list(torch.split(test.images, CHUNK))
+        self._images = test.images
+        self._kept = [] if isinstance(test.images, Files) else list(torch.split(test.images, CHUNK))
         self._truth = tree.paths[test.nodes]  # (n, levels) true columns
         self._heights = tree.distances(tree.levels[-1]).to(torch.uint8)
 
@@ -45,23 +49,25 @@ class Evaluator:
 
         With `sets` also pw-JS, with `classes` also the accuracy of each class: what settings of earlier work ask for.
         """
-        plain = [learner.predict(x) for x in self._chunks]
-        decoded = [decode_paths(p, taxonomy) for p in plain]
-        scores, path = (self._judge(_join(p), taxonomy, sets, classes) for p in (plain, decoded))
+        plain, decoded = [], []
+        for x in self._kept or read_ahead(self._images, torch.split(torch.arange(len(self._images)), CHUNK)):
+            probabilities = learner.predict(x)
+            plain.append(_best(probabilities))
+            decoded.append(_best(decode_paths(probabilities, taxonomy)))
+        scores, path = (self._judge(_join(guesses), taxonomy, sets, classes) for guesses in (plain, decoded))
         return scores | {"path": path}
 
-    def _judge(self, probabilities: dict[int, Tensor], taxonomy: Taxonomy, sets: bool, classes: bool) -> Scores:
+    def _judge(self, guesses: Guesses, taxonomy: Taxonomy, sets: bool, classes: bool) -> Scores:
         levels: dict[str, float] = {}
         calibration: dict[str, float] = {}
         predictions = torch.full_like(self._truth, UNKNOWN)
         judged = torch.zeros_like(self._truth, dtype=torch.bool)
         scores: Scores = {"level_accuracy": levels, "level_ece": calibration}
-        for level, p in probabilities.items():
+        for level, (confidence, column) in guesses.items():
             place = self._tree.levels.index(level)
             truth = self._truth[:, place]
             true_columns = self._true_columns(level, taxonomy)
             judged[:, place] = known = torch.isin(truth, true_columns) & (truth != UNKNOWN)
-            confidence, column = p.max(1)
             predictions[:, place] = predicted = true_columns[column]
             if known.any():
                 hit = predicted[known] == truth[known]
@@ -71,12 +77,12 @@ class Evaluator:
                 scores["ms"], scores["ms_mistakes"] = severity(predicted[known], truth[known], self._heights)
         scores["accuracy"] = sum(levels.values()) / len(levels) if levels else None
         scores["fine_accuracy"] = levels.get(str(self._tree.levels[-1]))
-        scores["path_consistency"] = 100 * self._consistency(predictions, list(probabilities))
+        scores["path_consistency"] = 100 * self._consistency(predictions, list(guesses))
         if sets:
             scores["pw_js"] = self._set_similarity(predictions, judged)
         if classes:
             scores["class_accuracy"] = {
-                str(level): self._class_accuracy(level, predictions, judged, taxonomy) for level in probabilities
+                str(level): self._class_accuracy(level, predictions, judged, taxonomy) for level in guesses
             }
         return scores
 
@@ -116,8 +122,17 @@ class Evaluator:
         return agree.double().mean().item()
 
 
-def _join(chunks: list[dict[int, Tensor]]) -> dict[int, Tensor]:
-    return {level: torch.cat([chunk[level] for chunk in chunks]) for level in chunks[0]}
+def _best(probabilities: dict[int, Tensor]) -> Guesses:
+    """All that is judged of the probabilities, which for many images and classes would fill the memory."""
+    best = {level: p.max(1) for level, p in probabilities.items()}
+    return {level: (top.values, top.indices) for level, top in best.items()}
+
+
+def _join(chunks: list[Guesses]) -> Guesses:
+    return {
+        level: (torch.cat([chunk[level][0] for chunk in chunks]), torch.cat([chunk[level][1] for chunk in chunks]))
+        for level in chunks[0]
+    }
 
 
 def summarise(curve: list[Scores]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import tarfile
 from collections.abc import Mapping
@@ -95,3 +96,100 @@ def cub() -> Files:
     for row, name in enumerate(images):
         files[f"images/{name}"] = jpeg(24, 16, cub_colour(row // 2, row % 2 == 1))
     return files
+
+
+AIRCRAFT = {  # variant -> manufacturer, family
+    "707-320": ("Boeing", "Boeing 707"),
+    "737-200": ("Boeing", "Boeing 737"),
+    "737-300": ("Boeing", "Boeing 737"),
+    "DC-3": ("Douglas Aircraft Company", "DC-3"),
+}
+
+
+def aircraft_colour(variant: int, test: bool) -> tuple[int, int, int]:
+    return (60 * variant, 250 - 60 * variant, 200 if test else 100)
+
+
+def aircraft() -> Files:
+    """Two training images and a test image of each variant, told by their colours, with a white banner below."""
+    files, lists = {}, {}
+    for part, count in (("trainval", 2), ("test", 1)):
+        for variant, (name, above) in enumerate(AIRCRAFT.items()):
+            for copy in range(count):
+                image = f"{variant}{copy}{part == 'test':05}"
+                for level, value in zip(("manufacturer", "family", "variant"), (*above, name), strict=True):
+                    lists.setdefault(f"data/images_{level}_{part}.txt", []).append(f"{image} {value}\n")
+                photograph = Image.new("RGB", (32, 16 + 20), "white")
+                photograph.paste(aircraft_colour(variant, part == "test"), (0, 0, 32, 16))
+                content = io.BytesIO()
+                photograph.save(content, "JPEG", quality=95, subsampling=0)
+                files[f"data/images/{image}.jpg"] = content.getvalue()
+    return files | {name: "".join(lines).encode() for name, lines in lists.items()}
+
+
+RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "name")
+SPECIES = (  # two genera Morus, one of them with a species of the same name as the other's; a class named as a phylum
+    ("Animalia", "Chordata", "Aves", "Suliformes", "Sulidae", "Morus", "alba"),
+    ("Animalia", "Chordata", "Aves", "Suliformes", "Sulidae", "Sula", "Sula sula"),
+    ("Plantae", "Tracheophyta", "Tracheophyta", "Rosales", "Moraceae", "Morus", "alba"),
+    ("Plantae", "Tracheophyta", "Tracheophyta", "Rosales", "Moraceae", "Morus", "Morus nigra"),
+)
+
+
+def inaturalist(year: int) -> Files:
+    """A training and a validation image of each species, told by their colours; ids count from 7."""
+    categories = [{"id": 7 + row} | dict(zip(RANKS, names, strict=True)) for row, names in enumerate(SPECIES)]
+    files: Files = {"categories.json": json.dumps(categories).encode()}
+    for part, blue in (("train", 100), ("val", 200)):
+        images = [
+            {"id": 50 * blue + row, "file_name": f"train_val{year}/{names[0]}/{7 + row}/{part}.jpg"}
+            for row, names in enumerate(SPECIES)
+        ]
+        shown = [{"id": row, "image_id": 50 * blue + row, "category_id": 7 + row} for row in range(len(SPECIES))]
+        hidden = [{"id": category["id"], "name": "hidden"} for category in categories]
+        # annotations need not come in the order of the images
+        listed = {"images": images, "annotations": shown[::-1], "categories": hidden}
+        files[f"{part}{year}.json"] = json.dumps(listed).encode()
+        for row, image in enumerate(images):
+            files[str(image["file_name"])] = jpeg(24, 16, (60 * row, 255 - 60 * row, blue))
+    return files
+
+
+NOUNS = """\
+  1 This software and database is being provided to you, the LICENSEE
+00000001 03 n 01 entity 0 001 ~ 00000002 n 0000 | what is
+00000002 03 n 01 physical_entity 0 001 @ 00000001 n 0000 | an entity | with a bar in its gloss
+00000003 05 n 02 animal 0 beast 0 001 @ 00000002 n 0000 | a living thing
+00000004 06 n 01 artifact 0 001 @ 00000002 n 0000 | a made thing
+00000005 05 n 01 bird 0 003 @ 00000003 n 0000 %p 00000001 n 0000 #m 00000001 n 0000 | it flies
+00000006 05 n 01 dog 0 001 @ 00000003 n 0000 | it barks
+00000007 05 n 01 crane 4 001 @ 00000005 n 0000 | a wading bird
+00000008 05 n 01 wren 0 001 @ 00000005 n 0000 | a small bird
+00000009 05 n 01 Airedale 0 002 @ 00000006 n 0000 @ 00000003 n 0000 | a dog, and directly an animal
+00000010 06 n 01 crane 5 001 @ 00000004 n 0000 | a machine
+00000011 06 n 01 Titanic 0 001 @i 00000015 n 0000 | it sank
+00000012 05 n 01 corvine_bird 0 001 @ 00000005 n 0000 | a kind of bird
+00000013 05 n 01 raven 0 001 @ 00000012 n 0000 | it is black
+00000014 05 n 01 jay 0 001 @ 00000012 n 0000 | it is not
+00000015 06 n 02 ship 0 boat 0 001 @ 00000004 n 0000 | it floats
+00000016 06 n 01 yawl 0 001 @ 00000015 n 0000 | it has two masts
+"""
+WNIDS = ("n00000007", "n00000008", "n00000009", "n00000010", "n00000011", "n00000013", "n00000014", "n00000016")
+
+
+def imagenet(parts: tuple[str, ...] = ("train", "val")) -> Files:
+    """Two images of each class, told by their colours, and WordNet."""
+    files: Files = {"dict/data.noun": NOUNS.encode()}
+    for part in parts:
+        for row, wnid in enumerate(WNIDS):
+            for copy in range(2):
+                files[f"{part}/{wnid}/{wnid}_{copy}.JPEG"] = jpeg(16, 16, (30 * row, 90, 200 if part == "val" else 100))
+    return files
+
+
+def lay(files: Mapping[str, bytes], folder: Path) -> Path:
+    """The files, directly in a folder."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder

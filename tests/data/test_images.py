@@ -82,3 +82,13 @@ def test_resizing_in_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("dhocl.data.images.CHUNK", 2)
     assert np.array_equal(resize(pixels, 5), whole)
     assert resize(pixels[:0], 5).shape == (0, 5, 5, 3)
+
+
+@pytest.mark.parametrize(("edge", "kind"), [(48, "PNG"), (1600, "JPEG")])
+def test_rows_at_the_bottom_are_cut_off_also_of_a_photograph_decoded_at_a_fraction(edge: int, kind: str) -> None:
+    image = Image.new("RGB", (edge, edge + 32), "red")
+    image.paste("blue", (0, edge // 2, edge, edge))
+    image.paste("white", (0, edge, edge, edge + 32))
+    pixels = square(saved(image, kind), 24, "x", cut=32).astype(int)
+    assert np.abs(pixels[:11] - (255, 0, 0)).max() < 20
+    assert np.abs(pixels[13:-1] - (0, 0, 255)).max() < 20

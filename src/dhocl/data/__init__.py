@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from dhocl.data import cifar100, cub200, folder, glyphs
+from dhocl.data import aircraft, cifar100, cub200, folder, glyphs, imagenet_h, inaturalist
 from dhocl.data.dataset import Dataset, Selection, Source, Split, select
 from dhocl.errors import InputError
 
@@ -32,6 +32,21 @@ DATASETS: dict[str, DatasetInfo] = {
         "CUB-200-2011 with the genus as a rank; needs --data",
         cub200.LEVELS_GENUS,
     ),
+    "aircraft": DatasetInfo(aircraft.read, "FGVC-Aircraft, 100 variants of aircraft; needs --data", aircraft.LEVELS),
+    "inaturalist2018": DatasetInfo(
+        partial(inaturalist.read, year=2018), "iNaturalist 2018, 8,142 species; needs --data", inaturalist.LEVELS
+    ),
+    "inaturalist2019": DatasetInfo(
+        partial(inaturalist.read, year=2019), "iNaturalist 2019, 1,010 species; needs --data", inaturalist.LEVELS
+    ),
+    "imagenet_h": DatasetInfo(
+        imagenet_h.read, "ImageNet under WordNet's tree, padded at random by the seed; needs --data", ()
+    ),
+    "imagenet_h_fixed": DatasetInfo(
+        partial(imagenet_h.read, random=False),
+        "the same, padded by repeating the parents of the leaves; needs --data",
+        (),
+    ),
     "folder": DatasetInfo(folder.read, "your own images: --data holds labels.csv, tree.tsv and the images", ()),
 }
 
@@ -46,5 +61,5 @@ def check(name: str, selection: Selection) -> Source:
 
 
 def load(name: str, selection: Selection) -> Dataset:
-    """The part of a data set that a run uses, decoded."""
+    """The part of a data set that a run uses, decoded if it fits in memory."""
     return select(check(name, selection), selection)

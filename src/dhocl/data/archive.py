@@ -61,7 +61,7 @@ class Archive:
             yield name, content
 
     def _file(self, name: str) -> Path:
-        if _leaves(name):
+        if leaves(name):
             raise InputError(f"{self.path} lists the file {name!r}, which lies outside of it: download it again")
         return self.path / name
 
@@ -90,7 +90,7 @@ class Archive:
         target = member.linkname if member.islnk() else ""
         if member.issym():
             target = posixpath.join(posixpath.dirname(member.name), member.linkname)
-        if _leaves(member.name) or _leaves(posixpath.normpath(target)):
+        if leaves(member.name) or leaves(posixpath.normpath(target)):
             raise InputError(
                 f"{self.path} is refused: its member {member.name!r} points outside the archive; "
                 "download the published file"
@@ -123,10 +123,10 @@ def _mark(file: Path) -> str:
     return f"{file.name} {status.st_size} {status.st_mtime_ns}"
 
 
-def _leaves(name: str) -> bool:
+def leaves(name: str) -> bool:
     """The name climbs out of the folder it is relative to.
 
-    >>> _leaves("a/../../b"), _leaves("/etc/passwd"), _leaves("a/b..c")
+    >>> leaves("a/../../b"), leaves("/etc/passwd"), leaves("a/b..c")
     (True, True, False)
     """
     path = PurePosixPath(name)

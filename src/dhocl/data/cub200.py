@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from io import BytesIO
 
 import numpy as np
 
 from dhocl.data import cache
 from dhocl.data.archive import Archive, locate
 from dhocl.data.dataset import Selection, Source, Table
-from dhocl.data.images import square, watched
+from dhocl.data.files import from_archive
 from dhocl.data.lineage import carried, grow, readable
 from dhocl.errors import InputError
 
@@ -34,7 +33,7 @@ def read(selection: Selection, genus: bool = False) -> Source:
     (images,) = cache.arrays(
         cache.key(f"cub200-{size}px", archive.stamp(files), size),
         ("images",),
-        lambda: [_decode(archive, files, size)],
+        lambda: [from_archive(archive, files, size, "decoding CUB-200-2011")],
     )
     ranks = LEVELS_GENUS[:-1] if genus else LEVELS[:-1]
     tree, leaves = grow([*(row[rank] for rank in ranks), _species(row["class"])] for row in rows)
@@ -89,12 +88,3 @@ def _pairs(content: bytes, file: str, archive: Archive) -> dict[str, str]:
 
 def _malformed(archive: Archive, file: str, expected: str) -> InputError:
     return InputError(f"{file} in {archive.path} is not the published list ({expected}): download it again")
-
-
-def _decode(archive: Archive, files: Sequence[str], size: int) -> np.ndarray:
-    """(images, size, size, 3), in the order of the files, which is not the one they lie in."""
-    place = {file: row for row, file in enumerate(files)}
-    images = np.empty((len(files), size, size, 3), dtype=np.uint8)
-    for file, content in watched(archive.read(files), len(files), "decoding CUB-200-2011"):
-        images[place[file]] = square(BytesIO(content), size, f"{file} in {archive.path}")
-    return images

@@ -11,15 +11,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dhocl.data.files import Files, Images, channels_first
 from dhocl.errors import InputError
 from dhocl.taxonomy import Taxonomy
+
+IN_MEMORY = 2**30  # bytes that the images of a split may take decoded; where it is more they stay in their files
+
+Fetch = Callable[[np.ndarray], np.ndarray]  # (n,) indices -> (n, H, W, 3) uint8
 
 
 class Table(NamedTuple):
     """The labels of a split, and a way to its images."""
 
     nodes: np.ndarray  # (N,) node of the true tree that each image shows
-    fetch: Callable[[np.ndarray], np.ndarray]  # (n,) indices -> (n, H, W, 3) uint8
+    images: Fetch | Files
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class Source:
 
 
 class Split(NamedTuple):
-    images: Tensor  # (N, 3, H, W) uint8
+    images: Images  # (N, 3, H, W) uint8
     nodes: Tensor  # (N,) int64, nodes of the true tree
 
     def __len__(self) -> int:
@@ -69,7 +74,10 @@ class Selection:
 
 
 def select(source: Source, selection: Selection) -> Dataset:
-    """Draw the asked subsets, class-balanced, and decode them. Where there is no test image, others are held out."""
+    """Draw the asked subsets, class-balanced, and decode those that fit in memory.
+
+    Where there is no test image, others are held out.
+    """
     rng = np.random.default_rng([selection.seed, 0xDA7A])
     train, test = np.arange(len(source.train.nodes)), np.arange(len(source.test.nodes))
     judge = source.test
@@ -89,8 +97,8 @@ def select(source: Source, selection: Selection) -> Dataset:
         source.name,
         source.levels,
         source.tree,
-        _decode(source.train, train),
-        _decode(judge, test),
+        _take(source.train, train),
+        _take(judge, test),
         source.flip,
         source.given,
     )
@@ -116,8 +124,15 @@ def balanced(classes: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarra
     return np.sort(order[first[:n]])
 
 
-def _decode(table: Table, rows: np.ndarray) -> Split:
-    pixels = torch.from_numpy(np.ascontiguousarray(table.fetch(rows)))
-    if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != torch.uint8:
-        raise InputError(f"images must be (N, H, W, 3) uint8, got {tuple(pixels.shape)} {pixels.dtype}")
-    return Split(pixels.permute(0, 3, 1, 2).contiguous(), torch.from_numpy(table.nodes[rows]).long())
+def _take(table: Table, rows: np.ndarray) -> Split:
+    nodes = torch.from_numpy(table.nodes[rows]).long()
+    if isinstance(table.images, Files):
+        files = table.images.pick(rows)
+        if files.nbytes > IN_MEMORY:
+            return Split(files, nodes)
+        pixels = files.decoded()
+    else:
+        pixels = table.images(rows)
+    if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != np.uint8:
+        raise InputError(f"images must be (N, H, W, 3) uint8, got {pixels.shape} {pixels.dtype}")
+    return Split(channels_first(pixels), nodes)

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dhocl.data import cache, tabular
+from dhocl.data import tabular
 from dhocl.data.dataset import Selection, Source, Table
-from dhocl.data.images import square, watched
+from dhocl.data.files import Files
 from dhocl.data.tabular import Row
 from dhocl.data.treefile import read_tree
 from dhocl.errors import InputError
@@ -29,8 +29,7 @@ class Entry(NamedTuple):
     """One image of labels.csv."""
 
     place: str  # "FILE line N", for complaints
-    file: Path
-    stamp: tuple[str, int, int]  # path, size, time: changes when the image does
+    name: str  # of the image, below the folder
     node: int
     test: bool
     time: str
@@ -52,7 +51,8 @@ def read(selection: Selection) -> Source:
         train = [train[row] for row in np.argsort(moments, kind="stable")]
     coarse = any(tree.labels[entry.node].level < len(levels) - 1 for entry in train)
     size = selection.image_size or SIZE
-    return Source("folder", levels, tree, _table(train, size), _table(test, size), flip=True, given=timed or coarse)
+    train_table, test_table = (_table(part, selection.data, size) for part in (train, test))
+    return Source("folder", levels, tree, train_table, test_table, flip=True, given=timed or coarse)
 
 
 def _entry(row: Row, file: Path, tree: Taxonomy, levels: tuple[str, ...]) -> Entry:
@@ -71,11 +71,9 @@ def _entry(row: Row, file: Path, tree: Taxonomy, levels: tuple[str, ...]) -> Ent
     image = file.parent / path
     if not image.is_file():
         raise InputError(f"{place}: the image {cells['path']} is missing; correct the path or delete the line")
-    status = image.stat()
-    if status.st_size == 0:
+    if image.stat().st_size == 0:
         raise InputError(f"{place}: the image {cells['path']} is empty (0 bytes); replace it or delete the line")
-    stamp = (str(image.absolute()), status.st_size, status.st_mtime_ns)
-    return Entry(place, image, stamp, tree.id(label), split == "test", cells.get("time", ""))
+    return Entry(place, str(path), tree.id(label), split == "test", cells.get("time", ""))
 
 
 def _moments(entries: list[Entry]) -> list[float]:
@@ -103,18 +101,7 @@ def _moment(entry: Entry) -> tuple[str, float]:
     return "date", (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
 
 
-def _table(entries: list[Entry], size: int) -> Table:
-    def fetch(rows: np.ndarray) -> np.ndarray:
-        wanted = [entries[row] for row in rows]
-        key = cache.key(f"folder-{size}px", size, [entry.stamp for entry in wanted])
-        (images,) = cache.arrays(key, ("images",), lambda: [_decode(wanted, size)])
-        return np.array(images)  # the cache's own are mapped and can not be written
-
-    return Table(np.array([entry.node for entry in entries], dtype=np.int64), fetch)
-
-
-def _decode(entries: list[Entry], size: int) -> np.ndarray:
-    images = np.empty((len(entries), size, size, 3), dtype=np.uint8)
-    for row, entry in enumerate(watched(entries, len(entries), "decoding images")):
-        images[row] = square(entry.file, size, f"{entry.place}: the image {entry.file}")
-    return images
+def _table(entries: list[Entry], data: Path, size: int) -> Table:
+    nodes = np.array([entry.node for entry in entries], dtype=np.int64)
+    names, places = [entry.name for entry in entries], [entry.place for entry in entries]
+    return Table(nodes, Files(data, names, size, places=places))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from contextlib import nullcontext
 from io import BytesIO
@@ -23,13 +24,22 @@ CHUNK = 1024  # images resized at once: bounds the memory
 LONG = 500  # images from which on decoding is worth a progress bar: about two seconds
 
 
-def square(source: Path | BytesIO | Image.Image, size: int, what: str) -> np.ndarray:
-    """(size, size, 3) uint8: the image upright, in RGB, scaled to cover the square, cropped at its centre."""
+def square(source: Path | BytesIO | Image.Image, size: int, what: str, cut: int = 0) -> np.ndarray:
+    """(size, size, 3) uint8: the image upright, in RGB, scaled to cover the square, cropped at its centre.
+
+    The last `cut` pixel rows of the original are left out first.
+    """
     try:
         with nullcontext(source) if isinstance(source, Image.Image) else Image.open(source) as image:
+            height = image.height
             image.draft(None, (2 * size, 2 * size))  # a JPEG far too large is decoded at a fraction of its size
             upright = _rgb(ImageOps.exif_transpose(image))
+            if cut:
+                kept = upright.height - math.ceil(cut * image.height / height)
+                upright = upright.crop((0, 0, upright.width, kept))
             return np.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC))
+    except FileNotFoundError:
+        raise InputError(f"{what} is missing: put it back") from None
     except Exception:  # PIL's decoders raise whatever their parsers stumble over
         raise InputError(f"{what} is damaged or of an unknown image format: replace it") from None
 

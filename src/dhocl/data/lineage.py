@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -32,6 +33,25 @@ def grow(lineages: Iterable[Sequence[str]]) -> tuple[Taxonomy, np.ndarray]:
             tree.link(child, parent)
         leaves.append(path[-1])
     return tree, np.array(leaves, dtype=np.int64)
+
+
+def told_apart(lineages: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Equally long lineages, where a name that a level has below several parents carries its parent's.
+
+    >>> told_apart([("Moraceae", "Morus"), ("Sulidae", "Morus"), ("Sulidae", "Sula")])
+    [('Moraceae', 'Morus (Moraceae)'), ('Sulidae', 'Morus (Sulidae)'), ('Sulidae', 'Sula')]
+    """
+    rows = list(lineages)
+    told: list[tuple[str, ...]] = [()] * len(rows)
+    for names in zip(*rows, strict=True):  # a level, from the coarsest: those above are told apart already
+        parents = defaultdict(set)
+        for name, above in zip(names, told, strict=True):
+            parents[name].add(above[-1:])
+        told = [
+            (*above, name if len(parents[name]) == 1 else f"{name} ({above[-1]})")
+            for name, above in zip(names, told, strict=True)
+        ]
+    return told
 
 
 def readable(name: str) -> str:

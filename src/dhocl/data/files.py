@@ -1,0 +1,162 @@
+"""Images that stay in their files: decoded when they are asked for, by processes beside the one that learns."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from functools import cache as once
+from io import BytesIO
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dhocl.data import cache
+from dhocl.data.archive import Archive
+from dhocl.data.images import square, watched
+from dhocl.errors import InputError
+
+T = TypeVar("T")
+
+WORKERS = max(1, min(8, (os.cpu_count() or 1) - 1))  # processes that decode
+
+
+@dataclass(frozen=True)
+class Files:
+    """Images by index, as a tensor (N, 3, H, W) gives them, though none is in memory."""
+
+    folder: Path
+    names: Sequence[str]  # below the folder
+    size: int  # side of a decoded image
+    cut: int = 0  # pixel rows at the bottom of each file that do not belong to the image
+    places: Sequence[str] = ()  # where each is named, for complaints; empty: nowhere in particular
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        """(n,) indices -> (n, 3, size, size) uint8"""
+        return channels_first(_decode(self.pick(rows.numpy()), range(len(rows))))
+
+    @property
+    def nbytes(self) -> int:
+        """What all would take in memory."""
+        return 3 * self.size**2 * len(self)
+
+    def pick(self, rows: np.ndarray) -> Files:
+        places = [self.places[row] for row in rows] if self.places else ()
+        return replace(self, names=[self.names[row] for row in rows], places=places)
+
+    def decoded(self) -> np.ndarray:
+        """(N, size, size, 3) uint8: all at once, kept in the cache."""
+        marks = [(str(self.path(row).absolute()), status.st_size, status.st_mtime_ns) for row, status in self._stats()]
+        rows = watched(range(len(self)), len(self), "decoding images")
+        key = cache.key(f"files-{self.size}px", self.size, self.cut, marks)
+        (images,) = cache.arrays(key, ("images",), lambda: [_decode(self, rows)])
+        return np.array(images)  # the cache's own are mapped and can not be written
+
+    def identity(self) -> Iterator[bytes]:
+        """Names and sizes: what tells these files from others without reading them."""
+        for row, status in watched(self._stats(), len(self), "looking at the files"):
+            yield f"{self.names[row]} {status.st_size}\n".encode("utf-8", "surrogateescape")
+
+    def path(self, row: int) -> Path:
+        return self.folder / self.names[row]
+
+    def what(self, row: int) -> str:
+        """The file, as a complaint names it."""
+        return f"{self.places[row]}: the image {self.path(row)}" if self.places else str(self.path(row))
+
+    def _stats(self) -> Iterator[tuple[int, os.stat_result]]:
+        for row in range(len(self)):
+            try:
+                yield row, self.path(row).stat()
+            except OSError:
+                raise InputError(f"{self.what(row)} is missing: extract or download the data set again") from None
+
+
+Images = Tensor | Files  # (N, 3, H, W) uint8; [rows] gives some of them
+
+
+def read_ahead(images: Images, batches: Iterable[Tensor]) -> Iterator[Tensor]:
+    """`images[rows]` for the rows of each batch, in order; the next ones are made ready while one is in use."""
+    if isinstance(images, Files):
+        parts = (images.pick(rows.numpy()) for rows in batches)
+        for pixels in _results((_workers().submit(_decode, part, range(len(part))) for part in parts), WORKERS + 1):
+            yield channels_first(pixels)
+    else:
+        with ThreadPoolExecutor(max_workers=1) as ahead:
+            yield from _results((ahead.submit(images.__getitem__, rows) for rows in batches), 1)
+
+
+def from_archive(archive: Archive, names: Sequence[str], size: int, what: str, cut: int = 0) -> np.ndarray:
+    """(N, size, size, 3) uint8, in the order of the names, which is not the one they lie in."""
+    place = {name: row for row, name in enumerate(names)}
+    images = np.empty((len(names), size, size, 3), dtype=np.uint8)
+    for name, content in watched(archive.read(names), len(names), what):
+        images[place[name]] = square(BytesIO(content), size, f"{name} in {archive.path}", cut)
+    return images
+
+
+def channels_first(pixels: np.ndarray) -> Tensor:
+    """(N, H, W, 3) -> (N, 3, H, W)"""
+    return torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).contiguous()
+
+
+def _decode(files: Files, rows: Iterable[int]) -> np.ndarray:
+    images = np.empty((len(files), files.size, files.size, 3), dtype=np.uint8)
+    for row in rows:
+        images[row] = square(files.path(row), files.size, files.what(row), files.cut)
+    return images
+
+
+def _results(jobs: Iterable[Future[T]], ahead: int) -> Iterator[T]:
+    """What the jobs give, in order; so many more are under way while one is waited for or in use."""
+    pending: deque[Future[T]] = deque()
+    try:
+        for job in jobs:
+            pending.append(job)
+            if len(pending) > ahead:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    except BrokenProcessPool:
+        raise InputError(
+            "the processes that decode images were ended: free some memory; a script of your own must be a file "
+            "that starts its work below `if __name__ == '__main__':`"
+        ) from None
+    finally:
+        for job in pending:
+            job.cancel()
+
+
+@once
+def _workers() -> ProcessPoolExecutor:
+    """Shared by stream and evaluator, and started once: a process takes seconds to come up.
+
+    Spawned, not forked: a fork of a process with threads, as PyTorch has them, may hang.
+    """
+    return ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn"), _begin)
+
+
+def _begin() -> None:
+    """A worker leaves the interrupt key to the process it works for, and ends when that does, even if it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
