@@ -58,7 +58,7 @@ class Worker:
     def hire(cls, threads: int) -> Worker:
         context = mp.get_context("spawn")  # a forked process would share the parent's thread pools
         ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, threads), daemon=True)
+        process = context.Process(target=_work, args=(theirs, threads))  # no daemon: it may need helpers of its own
         # Read when the libraries are loaded. Threads that wait actively would take the others' time.
         os.environ["OMP_NUM_THREADS"], os.environ["OMP_WAIT_POLICY"] = str(threads), "PASSIVE"
         process.start()
@@ -88,9 +88,16 @@ def _work(pipe: Connection, threads: int) -> None:
     import torch
 
     torch.set_num_threads(threads)
+
+    def tell(*word: int) -> None:
+        try:
+            pipe.send(word)
+        except OSError:  # nobody is left who would want the rest
+            os._exit(1)
+
     while True:
         try:
             job: Job = pipe.recv()
         except (EOFError, KeyboardInterrupt):
             return
-        pipe.send(finish(job.config, job.folder, lambda *word: pipe.send(word)))
+        pipe.send(finish(job.config, job.folder, tell))
