@@ -29,6 +29,8 @@ def test_holds_what_really_came_and_no_more_than_it_may(capacity: int, batches: 
         if came <= capacity:
             assert kept == list(range(came))
         assert torch.equal(memory.columns["x"][: memory.size, 0], memory.columns["y"][: memory.size].to(torch.uint8))
+        if memory.columns:
+            assert memory.columns["arrived"][: memory.size].tolist() == kept
 
 
 def test_every_item_is_kept_with_the_same_probability() -> None:

@@ -1,7 +1,7 @@
 """What a learner keeps of the stream.
 
-Items live in contiguous tensors, one per column: the image as it arrived (uint8), the node it was labelled with, and
-whatever a method needs beside them. Targets are never stored: a replayed item is completed along today's tree.
+Items live in contiguous tensors, one per column: the image as it arrived (uint8), the node it was labelled with, its
+number in the stream, and whatever a method needs beside them. Targets are never stored: a replayed item is completed along today's tree.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class Memory:
         raise NotImplementedError
 
     def insert(self, **items: Tensor) -> None:
-        """Offer a batch: columns of equal length, the same names each time."""
-        n = len(next(iter(items.values())))
+        """Offer a batch: columns of equal length, the same names each time. When each item `arrived` is noted."""
+        n = len(items["y"])
+        items["arrived"] = self.seen + torch.arange(n)
         rows, slots = self.admit(items)
         self.seen += n
         self.size = max(self.size, int(slots.max(initial=-1)) + 1)
