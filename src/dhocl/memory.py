@@ -1,7 +1,8 @@
 """What a learner keeps of the stream.
 
 Items live in contiguous tensors, one per column: the image as it arrived (uint8), the node it was labelled with, its
-number in the stream, and whatever a method needs beside them. Targets are never stored: a replayed item is completed along today's tree.
+number in the stream, and whatever a method needs beside them. Targets are never stored: a replayed item is completed
+along today's tree.
 """
 
 from __future__ import annotations

@@ -1,0 +1,67 @@
+"""Samples a second of every method, measured in turns inside one process, so that a busy machine is busy for all.
+
+    python benchmarks/throughput.py [--samples 640] [--threads 2] [--out FILE]
+
+Each method learns the same stream of letter shapes at 64 px with EfficientNet-Lite0, batch 32 + 16, buffer 200; they take
+turns, two batches at a time. What acts every 500 samples acts once. Evaluation is not counted.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.progress import track
+
+from dhocl import backbones
+from dhocl.config import RunConfig
+from dhocl.knowledge import Curator
+from dhocl.learner import Batch
+from dhocl.methods import METHODS
+from dhocl.run import load_dataset, make_learner, make_plan, make_source
+from dhocl.stream import Stream
+
+TURN = 2  # batches
+
+
+def main(
+    samples: Annotated[int, typer.Option(help="Learned by each method.")] = 640,
+    threads: int = 2,
+    out: Annotated[Path | None, typer.Option(help="Also write the numbers as JSON.")] = None,
+) -> None:
+    torch.set_num_threads(threads)
+    config = RunConfig(samples=samples, test_samples=220, image_size=64, buffer=200)
+    dataset = load_dataset(config)
+    curator = Curator(make_source(config, dataset))
+    seen = []
+    for x, labels in Stream(dataset, make_plan(config, dataset).table, config.batch).batches():
+        y = curator.observe(labels)
+        seen.append((Batch(x, y), curator.taxonomy.dumps()))
+    learners = {
+        name: make_learner(RunConfig(name, samples=samples, buffer=200), dataset, backbones.load(config.backbone))
+        for name in METHODS
+    }
+    spent = dict.fromkeys(METHODS, 0.0)
+    for turn in track([seen[i : i + TURN] for i in range(0, len(seen), TURN)], "taking turns"):
+        trees = [type(curator.taxonomy).loads(text) for _, text in turn]
+        for name, learner in learners.items():
+            began = time.perf_counter()
+            for (batch, _), tree in zip(turn, trees, strict=True):
+                learner.learn(batch, tree)
+            spent[name] += time.perf_counter() - began
+    rates = {name: samples / seconds for name, seconds in spent.items()}
+    print("| method | samples/s | time, er = 1 |\n|---|---:|---:|")
+    for name, rate in rates.items():
+        print(f"| {name} | {rate:.0f} | {rates['er'] / rate:.2f} |")
+    if out:
+        out.write_text(
+            json.dumps({"threads": threads, "samples": samples, "samples_per_second": rates}, indent=1) + "\n"
+        )
+
+
+if __name__ == "__main__":
+    typer.run(main)
