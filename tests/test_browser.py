@@ -73,6 +73,8 @@ def test_the_page_of_a_sweep(page: Any, folder: Path) -> None:
     assert page.locator("table").count() == 2
     spot = page.locator(".spot").first
     assert "samples" in spot.locator("title").text_content()
+    page.locator("a", has_text="Slide through").click()
+    page.wait_for_url("**/report.html")
 
 
 def test_the_page_of_a_run_and_its_tree(page: Any, folder: Path) -> None:

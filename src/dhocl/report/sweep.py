@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from dhocl.checkpoint import write_atomically
 from dhocl.errors import InputError
-from dhocl.recipes import RECIPES, Recipe
+from dhocl.recipes import RECIPES, Growth, Recipe
 from dhocl.report import exhibits
-from dhocl.report.page import templates
+from dhocl.report.page import templates, write_report
 from dhocl.report.reading import read
 from dhocl.report.tables import Table, as_csv, as_latex, as_markdown, shown, spread
 from dhocl.sweep import FAILED, Entry, SweepFolder
@@ -29,6 +29,7 @@ class Section(NamedTuple):
     tables: list[Table]
     pictures: list[exhibits.Picture]
     statistics: list[dict[str, Any]]
+    pages: dict[str, str]  # panel -> where the page of its first run lies, with the tree to slide through and to fold
 
 
 def write_sweep_report(folder: Path) -> Path:
@@ -68,7 +69,18 @@ def section(sweep: SweepFolder, name: str) -> Section:
         list(exhibits.tables(recipe, runs)),
         list(exhibits.pictures(recipe, runs, matrices)),
         statistics,
+        _pages(sweep, entries) if any(isinstance(exhibit, Growth) for exhibit in recipe.exhibits) else {},
     )
+
+
+def _pages(sweep: SweepFolder, entries: list[Entry]) -> dict[str, str]:
+    pages: dict[str, str] = {}
+    for entry in entries:
+        record = sweep.record(entry)
+        if record.finished and entry.panel not in pages:
+            page = write_report([record.folder], record.folder / "report.html")
+            pages[entry.panel] = page.relative_to(sweep.folder).as_posix()
+    return pages
 
 
 def _problem(sweep: SweepFolder, entry: Entry) -> str:
