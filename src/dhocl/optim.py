@@ -69,7 +69,7 @@ class Optimizer:
         for name, moments in state.items():
             p = self._named[name]
             own = self._adam.state[p] = {
-                key: torch.zeros_like(p) if value.shape == p.shape else torch.zeros_like(value)
+                key: torch.zeros_like(p) if value.shape == p.shape else torch.zeros_like(value, device=p.device)
                 for key, value in moments.items()
             }
             for key, value in moments.items():

@@ -39,11 +39,15 @@ BACKBONES: dict[str, Entry] = {
 def load(name: str) -> Backbone:
     """A fresh backbone, in evaluation mode: a name in BACKBONES, or `hub:` and a model's name or folder.
 
-    Weights that no file holds are drawn from a fixed seed, so loading twice gives the same network, and the
+    It is on a GPU where there is one (CUDA_VISIBLE_DEVICES= hides it). Weights that no file holds are drawn from a fixed seed, so loading twice gives the same network, and the
     global generator stays as it was.
     """
     if not name.startswith(HUB) and name not in BACKBONES:
         raise InputError(f"no backbone {name!r}: choose from {', '.join(BACKBONES)} or hub:<name>")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
-        return hub(name.removeprefix(HUB)) if name.startswith(HUB) else BACKBONES[name].build()
+        backbone = hub(name.removeprefix(HUB)) if name.startswith(HUB) else BACKBONES[name].build()
+    if torch.cuda.is_available():
+        torch.backends.cudnn.deterministic = True  # the same seed, the same run
+        backbone = backbone.to("cuda")
+    return backbone

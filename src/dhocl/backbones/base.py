@@ -55,13 +55,15 @@ class Backbone(nn.Module, ABC):
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Pixels (B, 3, H, W), uint8 or float on 0..255 -> features (B, dim), map (B, map_dim, h, w).
 
-        The map is taken at stride 16 where the network has such a stage.
+        The map is taken at stride 16 where the network has such a stage. The network may be on a GPU: what goes in and
+        what comes out is on the CPU, where heads, memory and tree are, so nobody else needs to know.
         """
         if pixels.ndim != 4 or pixels.shape[1] != 3:
             raise ValueError(f"a backbone takes pixels of shape (B, 3, H, W), got {tuple(pixels.shape)}")
         self.meter.units += len(pixels) * (3 if torch.is_grad_enabled() and not self.is_frozen else 1)
-        x = pixels.to(self.mean.dtype, memory_format=torch.channels_last)  # (B, 3, H, W)
-        return self.encode((x - self.mean) / self.std)
+        x = pixels.to(self.mean.device, self.mean.dtype, memory_format=torch.channels_last)  # (B, 3, H, W)
+        features, feature_map = self.encode((x - self.mean) / self.std)
+        return features.cpu(), feature_map.cpu()
 
     def train(self, mode: bool = True) -> Self:
         """Like `nn.Module.train`, but batch normalisation always uses its stored statistics.
