@@ -39,8 +39,8 @@ BACKBONES: dict[str, Entry] = {
 def load(name: str) -> Backbone:
     """A fresh backbone, in evaluation mode: a name in BACKBONES, or `hub:` and a model's name or folder.
 
-    It is on a GPU where there is one (CUDA_VISIBLE_DEVICES= hides it). Weights that no file holds are drawn from a fixed
-    seed, so loading twice gives the same network, and the global generator stays as it was.
+    It is on a GPU where there is one (CUDA_VISIBLE_DEVICES= hides it). Weights that no file holds are drawn from a
+    fixed seed, so loading twice gives the same network, and the global generator stays as it was.
     """
     if not name.startswith(HUB) and name not in BACKBONES:
         raise InputError(f"no backbone {name!r}: choose from {', '.join(BACKBONES)} or hub:<name>")
