@@ -27,6 +27,11 @@ def test_the_best_is_high_or_low_as_the_number_says() -> None:
     assert table.seeds == 2
 
 
+def test_a_bound_is_not_best() -> None:
+    table = tabulate("", ("AAUC",), {"a": [{"AAUC": 5}], "b": [{"AAUC": 4}], "joint": [{"AAUC": 9}]}, {}, ("joint",))
+    assert [line.cells[0].best for line in table.lines] == [True, False, False]
+
+
 def test_what_looks_alike_is_equally_good() -> None:
     table = tabulate("", ("AAUC",), {"a": [{"AAUC": 50.01}], "b": [{"AAUC": 50.04}], "c": [{"AAUC": 49.9}]}, {})
     assert [line.cells[0].best for line in table.lines] == [True, True, False]

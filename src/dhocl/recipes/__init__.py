@@ -115,7 +115,7 @@ RECIPES: dict[str, Recipe] = {
         "All methods on all data sets",
         "Table 1",
         grid(*ALL, "glyphs", rows=methods(*METHODS)),
-        (Numbers(FULL), Curves("accuracy")),
+        (Numbers(FULL, bounds=("finetune", "joint")), Curves("accuracy")),
         printed.MAIN,
     ),
     "losses": Recipe(

@@ -40,7 +40,7 @@ def tables(recipe: Recipe, runs: Runs) -> Iterator[Table]:
         if isinstance(exhibit, Numbers):
             for panel, rows in runs.items():
                 summaries = {row: [run.summary for run in found] for row, found in rows.items()}
-                yield tabulate(panel, exhibit.names, summaries, recipe.printed.get(panel, {}))
+                yield tabulate(panel, exhibit.names, summaries, recipe.printed.get(panel, {}), exhibit.bounds)
 
 
 def pictures(recipe: Recipe, runs: Runs, matrices: Mapping[str, Mapping[str, dict[str, Tensor]]]) -> Iterator[Picture]:

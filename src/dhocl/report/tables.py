@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
@@ -74,8 +74,12 @@ def tabulate(
     names: Sequence[str],
     summaries: Mapping[str, Sequence[Mapping[str, Any]]],
     printed: Mapping[str, Mapping[str, float]],
+    bounds: Collection[str] = (),
 ) -> Table:
-    """A line for each row of `summaries`, which are of its finished runs; the best mean of each number is marked."""
+    """A line for each row of `summaries`, which are of its finished runs; the best mean of each number is marked.
+
+    Rows named in `bounds` are there to be compared with and can not be best.
+    """
     numbers = [KNOWN[name] for name in names]
     lines = []
     for row, found in summaries.items():
@@ -86,12 +90,12 @@ def tabulate(
             cells.append(Cell(known, printed.get(row, {}).get(name)))
         lines.append(Line(row, cells))
     for place, number in enumerate(numbers):
-        means = [number.sign * mean(line.cells[place].values) for line in lines if line.cells[place].values]
-        for line in lines:
+        rivals = [line for line in lines if line.name not in bounds and line.cells[place].values]
+        means = [number.sign * mean(line.cells[place].values) for line in rivals]
+        for line in rivals:
             cell = line.cells[place]
-            first = bool(cell.values) and len(means) > 1
-            best = first and shown(cell, number) == written(number.sign * max(means), number.digits)
-            line.cells[place] = cell._replace(best=best)
+            top = written(number.sign * max(means), number.digits)
+            line.cells[place] = cell._replace(best=len(rivals) > 1 and shown(cell, number) == top)
     return Table(title, numbers, lines, max((len(found) for found in summaries.values()), default=0))
 
 
