@@ -179,7 +179,7 @@ class Standing:
 def _time(seconds: float) -> str:
     """
     >>> _time(5), _time(125), _time(7300)
-    ('5 s', '2 min', '2 h 1 min')
+    ('5 s', '2 min', '2 h 2 min')
     """
     minutes = round(seconds / 60)
     if seconds < 60:
