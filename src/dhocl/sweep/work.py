@@ -8,27 +8,26 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from dhocl.config import RunConfig
+from dhocl.record import Record
+from dhocl.run import run
+
 FAILED = "FAILED"
 TELL = 0.5  # seconds between words about a run that goes on
 
 
-def finish(config: object, folder: Path, tell: Callable[[int, int], None]) -> str | None:
+def finish(config: RunConfig, folder: Path, tell: Callable[[int, int], None]) -> str | None:
     """Make a run or go on with it; its traceback if it failed, which is also kept in its folder.
 
     `tell` hears now and then how many samples of how many are learned.
     """
-    from dhocl.config import RunConfig
-    from dhocl.record import Record
-    from dhocl.run import run
-
-    assert isinstance(config, RunConfig)
     record = Record(folder)
     if record.finished:
         return None
     (folder / FAILED).unlink(missing_ok=True)
     try:
         told = 0.0
-        for progress in run(config, folder, resume=record.exists and bool(record.curve())):
+        for progress in run(config, folder, resume=bool(record.curve())):
             if time.monotonic() - told > TELL:
                 told = time.monotonic()
                 tell(progress.samples, progress.total)
