@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -154,10 +155,8 @@ def test_a_process_that_dies_is_told_of_and_replaced(tmp_path: Path) -> None:
     for event in start(jobs, "local", 1, None):
         if isinstance(event, Underway) and not killed:
             killed = True
-            children = subprocess.run(
-                ["pgrep", "-P", str(os.getpid()), "-f", "spawn_main"], capture_output=True, text=True
-            )
-            os.kill(int(children.stdout.split()[-1]), signal.SIGKILL)
+            (worker,) = multiprocessing.active_children()
+            worker.kill()
         if isinstance(event, Ended):
             ended.append(event.problem)
     assert ended == ["its process died with exit code -9", None, None, None]
