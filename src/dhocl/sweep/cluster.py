@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -150,6 +149,6 @@ def _mark(folders: set[Path]) -> list[Path]:
     marks = []
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
-        marks.append(folder / f".{uuid4().hex}-{int(time.time())}")
+        marks.append(folder / f".{uuid4().hex}")
         marks[-1].touch()
     return marks
