@@ -29,7 +29,7 @@ BASES: dict[Scale, dict[str, dict[str, Any]]] = {
     Scale.smoke: {"glyphs": SMALL | {"replay_batch": 8, "eval_every": 88}},
     Scale.mini: {
         "cifar100": {"samples": 6000, "test_samples": 2000, "image_size": 64, "buffer": 200},
-        "cub200": {"test_samples": 2000, "image_size": 96, "buffer": 200},
+        "cub200": {"samples": 3000, "test_samples": 1000, "image_size": 96, "buffer": 200},
         "glyphs": {"samples": 6000, "test_samples": 2000, "image_size": 64, "buffer": 200},
     },
     Scale.paper: {
