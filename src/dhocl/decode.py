@@ -1,4 +1,4 @@
-"""Path-consistent decoding: predictions at all levels that agree with the known tree."""
+"""What predictions mean in the known tree: merged classes are one, and paths agree at all levels."""
 
 from __future__ import annotations
 
@@ -8,9 +8,20 @@ from torch import Tensor
 from dhocl.taxonomy import UNKNOWN, Taxonomy
 
 
+def folded(probabilities: dict[int, Tensor], taxonomy: Taxonomy) -> dict[int, Tensor]:
+    """Probabilities (B, classes) per level with what falls on a merged class's column given to its accepted class."""
+    if not taxonomy.merged:
+        return probabilities
+    whole = {}
+    for level, p in probabilities.items():
+        accepted = taxonomy.ancestors(level, level)[: p.shape[1]]  # the tree may have grown since the last batch
+        whole[level] = p.new_zeros(len(p), taxonomy.widths[level]).index_add(1, accepted, p)
+    return whole
+
+
 def known_paths(taxonomy: Taxonomy) -> Tensor:
     """(paths, levels) columns of the deepest known node of every branch and its ancestors, -1 where unknown."""
-    leaves = [node for node in range(len(taxonomy)) if not taxonomy.children(node)]
+    leaves = [n for n in range(len(taxonomy)) if taxonomy.accepted(n) == n and not taxonomy.children(n)]
     return taxonomy.paths[torch.tensor(leaves)]
 
 
