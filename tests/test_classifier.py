@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -7,10 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
-from dhocl import Classifier, InputError
+from dhocl import Classifier, InputError, Label
 from dhocl.backbones import wrap
 from dhocl.checks import LEAVES, pictures
-from dhocl.knowledge import Silent
+from dhocl.knowledge import Link, Silent
 
 TREE = """child\tlevel\tparent
 bird\tkind\t
@@ -89,6 +90,75 @@ def test_without_a_tree_links_can_be_told_by_hand() -> None:
         classifier.link(("dodo", "species"), ("bird", "kind"))
     with pytest.raises(InputError, match="cycle"):
         classifier.link(("bird", "kind"), ("robin", "species"))
+
+
+def test_a_synonym_goes_to_its_accepted_class_at_once_and_for_good(tree: Path, tmp_path: Path) -> None:
+    classifier = small(tree)
+    for seed in range(6):
+        classifier.learn(*examples(24, seed))
+    images = pictures([0, 1, 2, 3], np.random.default_rng(9)).permute(0, 2, 3, 1).numpy()
+    before = classifier.predict(images)
+    classifier.merge(("crow", "species"), into=("robin", "species"))
+    after = classifier.predict(images)
+    assert [found.levels["species"].name for found in after] == ["robin", "robin", "cod", "carp"]
+    assert [found.path["species"] for found in after] == ["robin", "robin", "cod", "carp"]
+    assert [found.path["kind"] for found in after] == ["bird", "bird", "fish", "fish"]
+    assert all(old.levels["kind"] == new.levels["kind"] for old, new in zip(before, after, strict=True))
+    assert after[1].levels["species"].probability >= before[1].levels["species"].probability
+    classifier.learn(*examples(24, seed=7))  # the images still come as crows
+    classifier.save(tmp_path / "model")
+    again = Classifier.load(tmp_path / "model")
+    for one in (classifier, again):
+        one.learn(*examples(24, seed=8))
+    assert [found.levels["species"].name for found in again.predict(images)] == ["robin", "robin", "cod", "carp"]
+    assert classifier.predict(images) == again.predict(images)
+
+
+def test_a_class_can_be_renamed(tree: Path) -> None:
+    classifier = small(tree)
+    for seed in range(6):
+        classifier.learn(*examples(24, seed))
+    classifier.rename(("robin", "species"), "Erithacus rubecula")
+    classifier.rename(("bird", "kind"), "Aves")
+    images = pictures([0, 1], np.random.default_rng(9)).permute(0, 2, 3, 1).numpy()
+    assert classifier.predict(images)[0].path == {"kind": "Aves", "species": "Erithacus rubecula"}
+    known = len(classifier.taxonomy)
+    classifier.learn(*examples(24, seed=7))  # by the old names
+    classifier.learn(images[:1], [("Erithacus rubecula", "species")])
+    assert len(classifier.taxonomy) == known
+
+
+def test_revisions_that_can_not_be_are_refused(tree: Path) -> None:
+    classifier = small(tree)
+    classifier.learn(*examples(24))
+    with pytest.raises(InputError, match="'dodo'"):
+        classifier.rename(("dodo", "species"), "Raphus")
+    with pytest.raises(InputError, match="merge the two"):
+        classifier.rename(("robin", "species"), "crow")
+    with pytest.raises(InputError, match="their levels differ"):
+        classifier.merge(("robin", "species"), into=("bird", "kind"))
+    with pytest.raises(InputError, match="unknown level 'genus'"):
+        classifier.merge(("robin", "genus"), into=("bird", "kind"))
+
+
+def test_a_source_is_asked_again_and_what_the_tree_does_not_tell(tree: Path, tmp_path: Path) -> None:
+    class Slow:
+        def __init__(self) -> None:
+            self.asked: list[str] = []
+
+        def query(self, label: Label, known: Collection[Label]) -> list[Link]:
+            self.asked.append(label.name)
+            return [(label, Label("bird", 0))] if self.asked.count("wren") == 3 and label.name == "wren" else []
+
+    source = Slow()
+    classifier = small(tree, source=source)
+    images, _ = examples(8)
+    for _ in range(4):
+        classifier.learn(images, [("bird", "kind"), ("robin", "species"), ("wren", "species"), ("cod", "species")] * 2)
+    assert source.asked == ["bird", "wren", "cod", "wren", "cod", "wren", "cod"]  # the tree tells of bird and robin
+    assert classifier.taxonomy.parent(classifier.taxonomy.id(Label("wren", 1))) == 0
+    classifier.save(tmp_path / "model")
+    assert Classifier.load(tmp_path / "model", source=source).taxonomy.dumps() == classifier.taxonomy.dumps()
 
 
 @pytest.mark.parametrize(

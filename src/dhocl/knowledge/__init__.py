@@ -1,6 +1,7 @@
 """Knowledge sources, and the curator that asks them."""
 
+from dhocl.knowledge.background import Background
 from dhocl.knowledge.curator import Curator
-from dhocl.knowledge.source import Corrupted, KnowledgeSource, Link, Oracle, Silent
+from dhocl.knowledge.source import Chain, Corrupted, KnowledgeSource, Link, Oracle, Silent
 
-__all__ = ["Corrupted", "Curator", "KnowledgeSource", "Link", "Oracle", "Silent"]
+__all__ = ["Background", "Chain", "Corrupted", "Curator", "KnowledgeSource", "Link", "Oracle", "Silent"]

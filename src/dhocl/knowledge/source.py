@@ -15,7 +15,7 @@ class KnowledgeSource(Protocol):
     """R(c) = K(c, V): the links between a class and the known vocabulary."""
 
     def query(self, label: Label, known: Collection[Label]) -> list[Link]:
-        """Links (child, parent) between `label` and classes of `known`; empty when there are none to tell."""
+        """Links (child, parent) between `label` and classes of `known`; empty when there are none to tell yet."""
         ...
 
 
@@ -54,6 +54,16 @@ class Oracle:
             else:
                 stack.extend(tree.children(below)[::-1])
         return links
+
+
+class Chain:
+    """Several sources: the first that has an answer gives it."""
+
+    def __init__(self, *sources: KnowledgeSource) -> None:
+        self._sources = sources
+
+    def query(self, label: Label, known: Collection[Label]) -> list[Link]:
+        return next((links for source in self._sources if (links := source.query(label, known))), [])
 
 
 class Corrupted:

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection
+from threading import Event
+
+import pytest
+
+from dhocl.knowledge import Background, Chain, Curator, Link, Oracle, Silent
+from dhocl.taxonomy import Label
+from trees import balanced_tree
+
+TRUE = balanced_tree(2, 2, 2)
+ROOT, MIDDLE, LEAF = Label("0", 0), Label("0.0", 1), Label("0.0.0", 2)
+
+
+class Later:
+    """Has an answer from a certain question on; keeps what it was asked."""
+
+    def __init__(self, links: list[Link], at: int = 0) -> None:
+        self.links, self.at = links, at
+        self.asked: list[Label] = []
+
+    def query(self, label: Label, known: Collection[Label]) -> list[Link]:
+        self.asked.append(label)
+        return self.links if len(self.asked) > self.at else []
+
+
+class Held:
+    """Answers from the true tree once it is let go."""
+
+    def __init__(self) -> None:
+        self.go = Event()
+        self.answered = 0
+
+    def query(self, label: Label, known: Collection[Label]) -> list[Link]:
+        assert self.go.wait(10)
+        links = Oracle(TRUE).query(label, known)
+        self.answered += 1
+        return links
+
+    def finish(self, count: int) -> None:
+        self.go.set()
+        until = time.monotonic() + 10
+        while self.answered < count:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+        time.sleep(0.01)  # for the thread to put the answer down
+
+
+def test_a_class_without_an_answer_is_asked_about_after_1_2_4_8_batches() -> None:
+    source = Later([], at=99)
+    curator = Curator(source, delay=0, ask_again=True)
+    steps = []
+    for step in range(20):
+        curator.observe([LEAF])
+        steps += [step] * (len(source.asked) - len(steps))
+    assert steps == [0, 1, 2, 4, 8, 16]
+
+
+def test_without_asking_again_a_class_is_asked_about_once() -> None:
+    source = Later([], at=99)
+    curator = Curator(source, delay=0)
+    for _ in range(9):
+        curator.observe([LEAF, ROOT])
+    assert source.asked == [LEAF, ROOT]
+
+
+def test_an_answer_ends_the_questions_and_is_usable_after_the_delay() -> None:
+    source = Later([(LEAF, ROOT)], at=3)
+    curator = Curator(source, delay=2, ask_again=True)
+    parents = []
+    for _ in range(9):
+        curator.observe([ROOT, LEAF])
+        parents.append(curator.taxonomy.parent(1))
+    assert source.asked == [ROOT, LEAF, ROOT, LEAF, ROOT]  # two in the first batch, two in the second
+    assert parents == [-1, -1, -1, 0, 0, 0, 0, 0, 0]
+
+
+def test_what_is_told_by_hand_or_merged_is_not_asked_about() -> None:
+    source = Later([], at=99)
+    curator = Curator(source, delay=0, ask_again=True)
+    curator.observe([ROOT, MIDDLE, LEAF, Label("twin", 2)])
+    tree = curator.taxonomy
+    curator.settle(tree.id(LEAF))
+    tree.merge(tree.id(Label("twin", 2)), tree.id(LEAF))
+    source.asked.clear()
+    curator.observe([LEAF])
+    assert source.asked == [ROOT, MIDDLE]
+
+
+def test_a_renamed_class_is_asked_about_by_its_new_name() -> None:
+    source = Later([], at=99)
+    curator = Curator(source, delay=0, ask_again=True)
+    curator.observe([Label("robbin", 1)])
+    curator.taxonomy.rename(0, Label("robin", 1))
+    curator.observe([Label("robbin", 1)])
+    assert source.asked == [("robbin", 1), ("robin", 1)]
+
+
+def test_who_waits_for_an_answer_survives_a_restart() -> None:
+    whole, first, second = (Curator(Later([(LEAF, ROOT)], at=at), 1, ask_again=True) for at in (5, 5, 1))
+    for curator in (whole, whole, whole, whole, whole, first, first):
+        curator.observe([ROOT, LEAF])
+    second.load_state_dict(first.state_dict())
+    for _ in range(3):
+        second.observe([ROOT, LEAF])
+    assert second.taxonomy.dumps() == whole.taxonomy.dumps()
+    assert second.waiting == whole.waiting
+
+
+def test_the_state_of_an_older_run_is_read() -> None:
+    curator = Curator(Silent(), ask_again=True)
+    state = curator.state_dict()
+    del state["waiting"]
+    curator.load_state_dict(state)
+    assert curator.waiting == {}
+
+
+def test_the_first_source_that_answers_is_believed() -> None:
+    wrong, right = Later([(LEAF, ROOT)]), Later([(LEAF, MIDDLE)])
+    assert Chain(Silent(), right, wrong).query(LEAF, [ROOT, MIDDLE]) == [(LEAF, MIDDLE)]
+    assert wrong.asked == []
+    assert Chain(Silent(), Silent()).query(LEAF, []) == []
+    assert Chain().query(LEAF, []) == []
+
+
+def test_a_slow_source_delays_the_tree_and_not_the_learner() -> None:
+    held = Held()
+    curator = Curator(Background(held), delay=0, ask_again=True)
+    began = time.monotonic()
+    for _ in range(3):
+        curator.observe([ROOT, MIDDLE, LEAF])
+    assert time.monotonic() - began < 1
+    assert len(curator.taxonomy.unanchored) == 2
+    held.finish(3)
+    for _ in range(6):  # the root's first answer is empty, so its question is put once more
+        curator.observe([ROOT])
+    tree = curator.taxonomy
+    assert [tree.labels[node] for node in tree.lineage(tree.id(LEAF))] == [LEAF, MIDDLE, ROOT]
+
+
+def test_a_late_answer_from_a_smaller_vocabulary_does_not_undo_a_nearer_parent() -> None:
+    class Script:
+        def __init__(self) -> None:
+            self.answers = {LEAF: [[], [], [(LEAF, ROOT)]], ROOT: [], MIDDLE: [[(MIDDLE, ROOT), (LEAF, MIDDLE)]]}
+
+        def query(self, label: Label, known: Collection[Label]) -> list[Link]:
+            return self.answers[label].pop(0) if self.answers[label] else []
+
+    curator = Curator(Script(), delay=0, ask_again=True)
+    for labels in ([ROOT, LEAF], [MIDDLE], [LEAF], [LEAF]):
+        curator.observe(labels)
+    tree = curator.taxonomy
+    assert tree.parent(tree.id(LEAF)) == tree.id(MIDDLE)
+    assert tree.id(LEAF) not in curator.waiting
+
+
+def test_a_source_that_fails_has_no_answer_yet(caplog: pytest.LogCaptureFixture) -> None:
+    class Fails(Held):
+        def query(self, label: Label, known: Collection[Label]) -> list[Link]:
+            if not self.answered:
+                self.answered = 1
+                raise RuntimeError("out of order")
+            return super().query(label, known)
+
+    source = Fails()
+    background = Background(source)
+    with caplog.at_level(logging.WARNING):
+        assert background.query(LEAF, [ROOT]) == []
+        source.finish(1)
+    assert "no answer about '0.0.0' (level 2): out of order" in caplog.text
+    assert background.query(LEAF, [ROOT]) == []
+    source.finish(2)
+    assert background.query(LEAF, [ROOT]) == [(LEAF, ROOT)]
+
+
+def test_the_background_sees_the_classes_that_were_known_when_it_was_asked() -> None:
+    held, known = Held(), [ROOT]
+    background = Background(held)
+    background.query(LEAF, known)
+    known.append(MIDDLE)
+    held.finish(1)
+    assert background.query(LEAF, known) == [(LEAF, ROOT)]
