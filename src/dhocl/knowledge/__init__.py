@@ -3,5 +3,6 @@
 from dhocl.knowledge.background import Background
 from dhocl.knowledge.curator import Curator
 from dhocl.knowledge.source import Chain, Corrupted, KnowledgeSource, Link, Oracle, Silent
+from dhocl.knowledge.wordnet import WordNet
 
-__all__ = ["Background", "Chain", "Corrupted", "Curator", "KnowledgeSource", "Link", "Oracle", "Silent"]
+__all__ = ["Background", "Chain", "Corrupted", "Curator", "KnowledgeSource", "Link", "Oracle", "Silent", "WordNet"]
