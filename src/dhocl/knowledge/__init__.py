@@ -2,7 +2,19 @@
 
 from dhocl.knowledge.background import Background
 from dhocl.knowledge.curator import Curator
+from dhocl.knowledge.darwin_core import DarwinCore
 from dhocl.knowledge.source import Chain, Corrupted, KnowledgeSource, Link, Oracle, Silent
 from dhocl.knowledge.wordnet import WordNet
 
-__all__ = ["Background", "Chain", "Corrupted", "Curator", "KnowledgeSource", "Link", "Oracle", "Silent", "WordNet"]
+__all__ = [
+    "Background",
+    "Chain",
+    "Corrupted",
+    "Curator",
+    "DarwinCore",
+    "KnowledgeSource",
+    "Link",
+    "Oracle",
+    "Silent",
+    "WordNet",
+]

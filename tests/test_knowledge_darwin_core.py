@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dhocl.errors import InputError
+from dhocl.knowledge import Curator, DarwinCore
+from dhocl.taxonomy import Label
+from dwca_files import described, meta, tsv, zipped
+
+LEVELS = ("Family", "Genus", "Species")
+TERMS = ("scientificName", "taxonRank", "parentNameUsageID", "acceptedNameUsageID")
+CHECKLIST = (
+    ("1", "Passeriformes", "order", "", ""),
+    ("2", "Paridae Vigors, 1825", "family", "1", ""),
+    ("3", "Parus Linnaeus, 1758", "genus", "2", ""),
+    ("4", "Cyanistes Kaup, 1829", "genus", "2", ""),
+    ("5", "Cyanistes caeruleus (Linnaeus, 1758)", "species", "4", "5"),
+    ("6", "Parus caeruleus Linnaeus, 1758", "species", "3", "5"),
+    ("7", "Parus major Linnaeus, 1758", "SPECIES", "3", ""),
+    ("8", "Pariti", "tribe", "2", ""),
+    ("9", "Melaniparus", "genus", "8", ""),
+    ("10", "Melaniparus niger", "species", "9", ""),
+    ("11", "Parus britannicus", "species", "3", "12"),
+    ("12", "Parus major newtoni Prazak", "subspecies", "7", ""),
+)
+FAMILY, PARUS, CYANISTES = Label("Paridae", 0), Label("Parus", 1), Label("Cyanistes", 1)
+BLUE, OLD_BLUE, GREAT = Label("Cyanistes caeruleus", 2), Label("Parus caeruleus", 2), Label("Parus major", 2)
+
+
+@pytest.fixture
+def checklist(tmp_path: Path) -> DarwinCore:
+    table = tsv(("id", *TERMS), *CHECKLIST)
+    return DarwinCore(zipped(tmp_path / "a.zip", meta__xml=meta(described("t.txt", TERMS)), t__txt=table), LEVELS)
+
+
+def test_links_go_to_the_nearest_known_rank(checklist: DarwinCore) -> None:
+    assert checklist.query(GREAT, [FAMILY, PARUS, CYANISTES]) == [(GREAT, PARUS)]
+    assert checklist.query(GREAT, [FAMILY, CYANISTES]) == [(GREAT, FAMILY)]
+    assert checklist.query(PARUS, [FAMILY, GREAT, BLUE]) == [(PARUS, FAMILY), (GREAT, PARUS)]
+    black = Label("Melaniparus niger", 2)
+    assert checklist.query(black, [FAMILY]) == [(black, FAMILY)], "over a rank that is no level"
+    assert checklist.query(Label("Corvus", 1), [FAMILY]) == []
+    assert checklist.query(Label("Parus major", 1), [FAMILY]) == [], "of another rank"
+
+
+def test_synonyms_resolve_to_the_accepted_name(checklist: DarwinCore) -> None:
+    assert checklist.accepted(OLD_BLUE) == BLUE
+    assert checklist.accepted(GREAT) == GREAT
+    assert checklist.accepted(Label("Parus britannicus", 2)) == GREAT, "a synonym of its subspecies"
+    assert checklist.query(OLD_BLUE, [PARUS, CYANISTES]) == [(OLD_BLUE, CYANISTES)]
+    assert checklist.query(OLD_BLUE, [PARUS, CYANISTES, BLUE]) == [(OLD_BLUE, CYANISTES)]
+    assert checklist.query(CYANISTES, [FAMILY, OLD_BLUE, GREAT]) == [(CYANISTES, FAMILY), (OLD_BLUE, CYANISTES)]
+
+
+def test_names_may_carry_their_author(checklist: DarwinCore) -> None:
+    full = Label("Parus major Linnaeus, 1758", 2)
+    assert checklist.query(full, [Label("Parus Linnaeus, 1758", 1)]) == [(full, Label("Parus Linnaeus, 1758", 1))]
+
+
+def test_the_tree_grows_as_classes_come(checklist: DarwinCore) -> None:
+    curator = Curator(checklist, delay=0)
+    for label in (OLD_BLUE, GREAT, FAMILY, PARUS, CYANISTES, BLUE):
+        curator.observe([label])
+    tree = curator.taxonomy
+    lines = {label: [tree.labels[node] for node in tree.lineage(tree.id(label))[1:]] for label in tree}
+    assert lines == {
+        OLD_BLUE: [CYANISTES, FAMILY],
+        GREAT: [PARUS, FAMILY],
+        FAMILY: [],
+        PARUS: [FAMILY],
+        CYANISTES: [FAMILY],
+        BLUE: [CYANISTES, FAMILY],
+    }
+
+
+def test_a_table_of_occurrences_tells_as_much(tmp_path: Path) -> None:
+    """As GBIF gives them: ranks in columns, the name as it was identified, the columns as they are accepted."""
+    file = tmp_path / "occurrence.csv"
+    file.write_text(
+        tsv(
+            ("gbifID", "family", "genus", "species", "taxonRank", "scientificName", "acceptedScientificName"),
+            ("1", "Paridae", "Cyanistes", "Cyanistes caeruleus", "SPECIES", "Parus caeruleus Linnaeus, 1758", ""),
+            ("2", "Paridae", "Parus", "", "GENUS", "Parus Linnaeus, 1758", ""),
+            ("3", "Paridae", "Parus", "Parus major", "SUBSPECIES", "Parus major newtoni Prazak, 1894", ""),
+            ("4", "Paridae", "Cyanistes", "", "SPECIES", "Parus teneriffae", "Cyanistes teneriffae (Lesson, 1831)"),
+            ("5", "Sittidae", "", "", "FAMILY", "Sittidae", ""),
+        )
+    )
+    source = DarwinCore(file, LEVELS)
+    assert source.query(BLUE, [CYANISTES, PARUS]) == [(BLUE, CYANISTES)]
+    assert source.query(OLD_BLUE, [CYANISTES, PARUS]) == [(OLD_BLUE, CYANISTES)]
+    assert source.query(GREAT, [FAMILY, PARUS]) == [(GREAT, PARUS)]
+    assert source.accepted(Label("Parus teneriffae", 2)) == Label("Cyanistes teneriffae", 2)
+    assert source.query(FAMILY, [CYANISTES, GREAT]) == [(CYANISTES, FAMILY), (GREAT, FAMILY)]
+
+
+def test_a_name_that_a_rank_has_twice_needs_its_parent(tmp_path: Path) -> None:
+    file = tmp_path / "taxa.csv"
+    file.write_text(
+        "family,genus,taxonRank,scientificName\nMoraceae,Morus,genus,Morus L.\nSulidae,Morus,genus,Morus Vieillot\n"
+        ",Morus,genus,Morus\n"
+    )
+    source = DarwinCore(file, LEVELS)
+    families = [Label("Moraceae", 0), Label("Sulidae", 0)]
+    assert source.query(Label("Morus", 1), families) == []
+    for name in ("Morus (Sulidae)", "Morus Vieillot"):
+        assert source.query(Label(name, 1), families) == [(Label(name, 1), families[1])]
+
+
+def test_lines_that_run_in_circles_come_to_an_end(tmp_path: Path) -> None:
+    file = tmp_path / "taxa.tsv"
+    file.write_text(
+        tsv(
+            ("taxonID", *TERMS),
+            ("1", "Aus", "genus", "2", "2"),
+            ("2", "Bus", "genus", "1", "1"),
+            ("3", "Aus bus", "species", "3", ""),
+            ("4", "Cus dus", "species", "1", "99"),
+        )
+    )
+    assert DarwinCore(file, LEVELS).query(Label("Cus dus", 2), [Label("Aus", 1)]) == [
+        (Label("Cus dus", 2), Label("Aus", 1))
+    ]
+
+
+def test_a_table_without_the_asked_ranks_is_told(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("taxonRank,scientificName\ngenus,Parus\n")
+    with pytest.raises(InputError, match="names nothing of the ranks tribe, clade"):
+        DarwinCore(tmp_path / "t.csv", ("tribe", "clade"))
