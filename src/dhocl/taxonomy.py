@@ -148,6 +148,10 @@ class Taxonomy:
         """The node itself, or that of the class it was merged into."""
         return self._known(node)
 
+    def resolve(self, y: Tensor) -> Tensor:
+        """(B,) node ids -> the same with accepted classes for synonyms."""
+        return torch.tensor(self._accepted)[y] if self.merged else y
+
     @property
     def merged(self) -> bool:
         """Some column is dead."""

@@ -55,7 +55,7 @@ class Scored(Memory):
 
     def classes(self, items: dict[str, Tensor]) -> Tensor:
         """(n, k) nodes each item is counted for, the given label first, -1 where there are fewer."""
-        return items["y"][:, None]
+        return self.tree.resolve(items["y"])[:, None]
 
     def insert(self, **items: Tensor) -> None:
         n = len(items["y"])

@@ -35,14 +35,14 @@ def pseudo_labels(p: dict[int, Tensor], y: Tensor, tree: Taxonomy, threshold: fl
     Levels above it need no guess: they are the tree's to tell, and stay unknown where it does not.
     """
     lines = lineages(tree)
-    at = y
+    at = given = tree.resolve(y)
     for level in tree.levels:
         nodes = tree.nodes(level)  # (C,)
         place = (lines[at] == at[:, None]).long().argmax(1)  # (n,) of its own level
-        below = lines[nodes][:, place].t() == at[:, None]  # (n, C)
+        below = (lines[nodes][:, place].t() == at[:, None]) & (tree.resolve(nodes) == nodes)  # (n, C)
         best, column = p[level].masked_fill(~below, -1).max(1)
         at = torch.where(best >= threshold, nodes[column], at)
-    return torch.where(at == y, UNKNOWN, at)
+    return torch.where(at == given, UNKNOWN, at)
 
 
 class PseudoLabelled(Scored):
@@ -56,7 +56,7 @@ class PseudoLabelled(Scored):
         super().insert(**items, pseudo=torch.full_like(items["y"], UNKNOWN))
 
     def classes(self, items: dict[str, Tensor]) -> Tensor:
-        y, pseudo = items["y"][:, None], items["pseudo"]
+        y, pseudo = self.tree.resolve(items["y"])[:, None], items["pseudo"]
         line = lineages(self.tree)[pseudo.clamp_min(0)]  # (n, levels)
         given = (line == y).long()
         below = (given.cumsum(1) - given > 0) & (pseudo != UNKNOWN)[:, None]

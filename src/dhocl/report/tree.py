@@ -128,7 +128,8 @@ def links(taxonomy: Taxonomy) -> list[Link]:
         middle = (inner + outer) / 2
         corners = [(inner, parent), (middle, parent), (middle, child), (outer, child)]
         start, *rest = ("{} {}".format(*_point(radius, angle[node])) for radius, node in corners)
-        found.append(Link(child, parent, f"M{start}C{' '.join(rest)}", taxonomy.parent(child) == parent))
+        last = taxonomy.accepted(child) == child and taxonomy.parent(child) == parent
+        found.append(Link(child, parent, f"M{start}C{' '.join(rest)}", last))
     return found
 
 
