@@ -3,6 +3,7 @@
 from dhocl.knowledge.background import Background
 from dhocl.knowledge.curator import Curator
 from dhocl.knowledge.darwin_core import DarwinCore
+from dhocl.knowledge.llm import Llm
 from dhocl.knowledge.source import Chain, Corrupted, KnowledgeSource, Link, Oracle, Silent
 from dhocl.knowledge.wordnet import WordNet
 
@@ -14,6 +15,7 @@ __all__ = [
     "DarwinCore",
     "KnowledgeSource",
     "Link",
+    "Llm",
     "Oracle",
     "Silent",
     "WordNet",
