@@ -68,6 +68,26 @@ def test_saved_and_loaded_goes_on_exactly(tree: Path, tmp_path: Path) -> None:
     assert first.taxonomy.dumps() == second.taxonomy.dumps()
 
 
+def test_a_reader_stays_as_it_is(tree: Path) -> None:
+    classifier = small(tree)
+    classifier.learn(*examples(20))
+    images, _ = examples(5, seed=2)
+    before, reader = classifier.predict(images), classifier.reader()
+    classifier.learn(*examples(20, seed=1))
+    classifier.learn(images, [("wren", "species")] * 5)
+    assert reader.predict(images) == before
+    assert classifier.predict(images) != before
+
+
+def test_an_unlinked_class_is_outside_the_tree(tree: Path) -> None:
+    classifier = small(tree)
+    classifier.learn(*examples(20))
+    classifier.unlink(("robin", "species"))
+    assert classifier.taxonomy.parent(classifier.taxonomy.id(Label("robin", 1))) == -1
+    with pytest.raises(InputError, match="'dodo' .* is not in the taxonomy"):
+        classifier.unlink(("dodo", "species"))
+
+
 def test_images_come_in_any_form(tree: Path, tmp_path: Path) -> None:
     classifier = small(tree)
     images, names = examples(8)

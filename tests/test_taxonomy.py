@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import networkx
 import pytest
 import torch
@@ -36,6 +38,31 @@ def test_event_log_gives_the_same_tree(history: list[tuple[str, int, int]]) -> N
     assert again.events == tree.events
     assert [again.parent(n) for n in range(len(tree))] == [tree.parent(n) for n in range(len(tree))]
     assert again.paths.tolist() == tree.paths.tolist()
+
+
+@given(changes(), changes())
+def test_a_copy_and_its_original_go_their_own_ways(first: list, second: list) -> None:
+    tree = apply(first)
+    twin, before = tree.copy(), _everything(tree)
+    assert _everything(twin) == before
+    for change in second:
+        apply_one(twin, *change)
+    assert _everything(tree) == before
+    after = _everything(twin)
+    assert after == _everything(Taxonomy.loads(twin.dumps()))
+    for change in reversed(second):
+        apply_one(tree, *change)
+    assert _everything(twin) == after
+
+
+def _everything(tree: Taxonomy) -> list[object]:
+    nodes = range(len(tree))
+    kept = [tree.labels, tree.events, tree.levels, tree.widths, tree.paths.tolist(), tree.merged]
+    return [
+        copy.deepcopy(kept),
+        [tree.nodes(level).tolist() for level in tree.levels],
+        [(tree.parent(n), tree.children(n), tree.accepted(n), tree.column(n), tree.id(tree.labels[n])) for n in nodes],
+    ]
 
 
 @given(st.lists(st.tuples(st.text(), st.integers(0, 3)), unique=True))

@@ -236,6 +236,19 @@ def resumed_equals_uninterrupted(make: Factory) -> None:
     assert_same(whole.predict(x), second.predict(x), "what a checkpoint holds must be everything")
 
 
+def a_reader_stays_as_it_is(make: Factory) -> None:
+    x, _ = exam()
+    batches = stream(10)
+    watched, left_alone = make(setup()), make(setup())
+    curators = feed(watched, batches[:5]), feed(left_alone, batches[:5])
+    reader, before = watched.reader(), watched.predict(x)
+    assert_same(reader.predict(x), before, "a reader predicts like its learner")
+    feed(watched, batches[5:], curators[0])
+    assert_same(reader.predict(x.clone()), before, "learning must not change a reader")
+    feed(left_alone, batches[5:], curators[1])
+    assert_same(watched.predict(x), left_alone.predict(x), "a reader must not change its learner")
+
+
 def leaves_batch_and_taxonomy_alone(make: Factory) -> None:
     learner, curator = make(setup()), Curator(Oracle(true_tree()))
     for x, labels in stream(5):
@@ -278,6 +291,7 @@ CHECKS: list[Callable[[Factory], None]] = [
     predict_does_not_depend_on_the_other_images,
     same_seed_same_learner,
     resumed_equals_uninterrupted,
+    a_reader_stays_as_it_is,
     leaves_batch_and_taxonomy_alone,
     new_classes_do_train,
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,8 +82,8 @@ class Classifier:
         self._sourced = source is not None
         self._truth = truth
         self.levels = tuple(levels)
-        self._size = image_size
-        self._batch = batch
+        self.image_size = image_size
+        self.batch = batch
         network = backbones.load(backbone) if isinstance(backbone, str) else backbone
         setup = Setup(network, buffer, replay_batch, flip, seed)
         chosen = method_settings(method, settings or {})
@@ -100,17 +101,15 @@ class Classifier:
         named = [self._label(label) for label in labels]
         if len(x) != len(named):
             raise InputError(f"{len(x)} images, but {len(named)} labels: give one label an image")
-        for start in range(0, len(x), self._batch):
-            y = self._curator.observe(named[start : start + self._batch])
-            self._learner.learn(Batch(x[start : start + self._batch], y), self.taxonomy)
+        for start in range(0, len(x), self.batch):
+            y = self._curator.observe(named[start : start + self.batch])
+            self._learner.learn(Batch(x[start : start + self.batch], y), self.taxonomy)
 
     def predict(self, images: Any) -> list[Prediction]:
         """What each image shows, at every level."""
-        if not len(self.taxonomy):
-            raise InputError("nothing is learned yet: call learn first")
         found: list[Prediction] = []
         for x in torch.split(self._pixels(images), CHUNK):
-            probabilities = folded(self._learner.predict(x), self.taxonomy)
+            probabilities = self._probabilities(x)
             best = {level: p.max(1) for level, p in probabilities.items()}
             paths, scores = best_path(probabilities, self.taxonomy)
             for row in range(len(x)):
@@ -126,10 +125,27 @@ class Classifier:
                 found.append(Prediction(guesses, path, float(scores[row])))
         return found
 
+    def probabilities(self, images: Any) -> dict[int, Tensor]:
+        """(images, classes) per level, with the classes in the order of `taxonomy.nodes`."""
+        return self._probabilities(self._pixels(images))
+
+    def reader(self) -> Classifier:
+        """A copy for predicting alone, which stays as it is while this one learns on, in another thread if need be."""
+        twin = copy.copy(self)
+        twin._learner = self._learner.reader()
+        twin._curator = Curator(Silent(), taxonomy=self.taxonomy.copy())
+        return twin
+
     def link(self, child: tuple[str, str], parent: tuple[str, str]) -> None:
         """Tell by hand that `child` lies below `parent`; both are (name, level) and must have been learned."""
         with _told():
             self.taxonomy.link(self._node(child), self._node(parent))
+            self._curator.settle(self._node(child))
+
+    def unlink(self, child: tuple[str, str]) -> None:
+        """Take a class out of its parent."""
+        with _told():
+            self.taxonomy.unlink(self._node(child))
             self._curator.settle(self._node(child))
 
     def rename(self, label: tuple[str, str], name: str) -> None:
@@ -144,14 +160,7 @@ class Classifier:
 
     def save(self, folder: str | Path) -> None:
         """Everything, so that `load` goes on exactly as this would."""
-        state = {
-            "options": self._options,
-            "sourced": self._sourced,
-            "tree": self._truth.dumps() if self._truth else None,
-            "curator": self._curator.state_dict(),
-            "learner": self._learner.state_dict(),
-        }
-        checkpoint.save(Path(folder), state)
+        checkpoint.save(Path(folder), self.state_dict())
 
     @classmethod
     def load(
@@ -161,11 +170,27 @@ class Classifier:
         state = checkpoint.load_newest(Path(folder))
         if state is None:
             raise InputError(f"{folder} holds no whole classifier: give the folder that `save` wrote")
-        options = dict(state["options"])
         if state["sourced"] and source is None:
             raise InputError(f"the classifier in {folder} had a knowledge source of its own: give it as source=")
-        if options["backbone"] is None and backbone is None:
+        if state["options"]["backbone"] is None and backbone is None:
             raise InputError(f"the classifier in {folder} had a backbone of its own: give it as backbone=")
+        return cls.from_state(state, source=source, backbone=backbone)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `save` writes: nested dicts of tensors and JSON values."""
+        return {
+            "options": self._options,
+            "sourced": self._sourced,
+            "tree": self._truth.dumps() if self._truth else None,
+            "curator": self._curator.state_dict(),
+            "learner": self._learner.state_dict(),
+        }
+
+    @classmethod
+    def from_state(
+        cls, state: dict[str, Any], *, source: KnowledgeSource | None = None, backbone: Backbone | None = None
+    ) -> Classifier:
+        options = dict(state["options"])
         options["backbone"] = backbone or options["backbone"]
         classifier = cls(options.pop("levels"), source=source, **options)
         if state["tree"] is not None:
@@ -174,6 +199,11 @@ class Classifier:
         classifier._curator.load_state_dict(state["curator"])
         classifier._learner.load_state_dict(state["learner"])
         return classifier
+
+    def _probabilities(self, x: Tensor) -> dict[int, Tensor]:
+        if not len(self.taxonomy):
+            raise InputError("nothing is learned yet: call learn first")
+        return folded(self._learner.predict(x), self.taxonomy)
 
     def _label(self, label: tuple[str, str]) -> Label:
         if isinstance(label, str) or len(label) != 2:
@@ -192,7 +222,7 @@ class Classifier:
     def _pixels(self, images: Any) -> Tensor:
         """Paths, PIL images or arrays, or a single one -> (n, 3, size, size) uint8."""
         single = isinstance(images, (str, Path, Image.Image)) or getattr(images, "ndim", 4) == 3
-        pixels = [_pixels(image, self._size, place) for place, image in enumerate([images] if single else images)]
+        pixels = [_pixels(image, self.image_size, place) for place, image in enumerate([images] if single else images)]
         if not pixels:
             raise InputError("no image given")
         return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from dhocl.backbones import Backbone
+from dhocl.memory import Memory
+from dhocl.optim import Optimizer
 from dhocl.settings import Settings
 from dhocl.taxonomy import Taxonomy
 
@@ -81,6 +84,11 @@ class Learner(ABC):
     def matrices(self) -> dict[str, Tensor]:
         """What is worth looking at in a report, by name."""
         return {}
+
+    def reader(self) -> Self:
+        """A copy for predicting alone, which stays as it is while this one learns on."""
+        shared = [part for part in self.parts().values() if isinstance(part, (Memory, Optimizer))]
+        return copy.deepcopy(self, {id(part): part for part in shared})
 
     def state_dict(self) -> dict[str, Any]:
         return {name: part.state_dict() for name, part in self.parts().items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -84,6 +85,11 @@ class FrozenFeatures:
     def __init__(self, backbone: Backbone) -> None:
         self.f0 = frozen(backbone)
         self._kept = WeakTensorKeyDictionary()
+
+    def __deepcopy__(self, memo: object) -> FrozenFeatures:
+        twin = copy.copy(self)  # f0 never changes: one is enough
+        twin._kept = WeakTensorKeyDictionary()
+        return twin
 
     @torch.no_grad()
     def __call__(self, pixels: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ label leads there any more. Heads may still give it probability, which belongs t
 
 from __future__ import annotations
 
+import copy
 import json
 from bisect import insort
 from collections.abc import Iterable, Iterator
@@ -89,6 +90,11 @@ class _Column:
             self._store = np.concatenate([self._store, np.empty_like(self._store)])
         self._store[self._size] = value
         self._size += 1
+
+    def __copy__(self) -> _Column:
+        twin = _Column()
+        twin._store, twin._size = self._store.copy(), self._size
+        return twin
 
     def __len__(self) -> int:
         return self._size
@@ -244,6 +250,17 @@ class Taxonomy:
             shared = (own[:, step, None] == paths[None, :, step]) & (own[:, step, None] != UNKNOWN)
             height[shared] = place - step
         return height
+
+    def copy(self) -> Taxonomy:
+        """The same tree, of its own: neither sees what happens to the other. Much faster than to replay the events."""
+        self._refresh()
+        twin = Taxonomy()
+        twin.time = self.time
+        for name in ("labels", "levels", "events", "_ids", "_accepted", "_parent", "_column", "_level", "_paths"):
+            setattr(twin, name, copy.copy(getattr(self, name)))
+        for name in ("_synonyms", "_children", "_nodes"):
+            setattr(twin, name, {key: copy.copy(value) for key, value in getattr(self, name).items()})
+        return twin
 
     # -- changing ---------------------------------------------------------------------------------------------
 
