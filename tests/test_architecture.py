@@ -23,7 +23,7 @@ LAYERS = [
     {"config", "evaluate", "checkpoint"},
     {"record", "recipes"},
     {"run", "classifier", "checks"},
-    {"sweep", "logs"},
+    {"sweep", "logs", "service"},
     {"report"},
     {"display"},
     {"cli"},

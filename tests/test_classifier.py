@@ -84,7 +84,7 @@ def test_an_unlinked_class_is_outside_the_tree(tree: Path) -> None:
     classifier.learn(*examples(20))
     classifier.unlink(("robin", "species"))
     assert classifier.taxonomy.parent(classifier.taxonomy.id(Label("robin", 1))) == -1
-    with pytest.raises(InputError, match="'dodo' .* is not in the taxonomy"):
+    with pytest.raises(InputError, match=r"'dodo' .* is not in the taxonomy"):
         classifier.unlink(("dodo", "species"))
 
 

@@ -1,0 +1,113 @@
+"""Who may do what, and how much of it, before anything is read or run."""
+
+from __future__ import annotations
+
+import hmac
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dhocl.errors import InputError
+
+OPEN = {"/", "/health", "/openapi.json"}  # tell nothing of what was learned
+LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+SHORTEST = 16  # characters of a token
+HELD = 8  # request bodies of the largest size that may be in memory at once
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def read_token(file: Path) -> str:
+    try:
+        token = file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--token-file {file} can not be read: {error}") from None
+    if len(token) < SHORTEST or len(token.split()) != 1:
+        raise InputError(f"--token-file {file}: expected one word of at least {SHORTEST} characters")
+    return token
+
+
+class Guard:
+    """Every request passes here first.
+
+    With a token, whatever writes must bear it (and what reads too, by option). Without one only requests to this very
+    machine by its own name are answered, and pages of other sites can not write through a visitor's browser.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None, protect_reading: bool, most_bytes: int) -> None:
+        self._app = app
+        self._token = token
+        self._protect_reading = protect_reading
+        self._most = most_bytes
+        self._held = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        taken = 0
+
+        async def limited() -> Message:
+            nonlocal taken
+            message = await receive()
+            size = len(message.get("body", b""))
+            taken += size
+            self._held += size
+            if taken > self._most:
+                raise HTTPException(413, f"the request has more than {self._most} bytes")
+            if self._held > HELD * self._most:
+                raise HTTPException(429, "too many requests at once", {"Retry-After": "1"})
+            return message
+
+        try:
+            self._check(scope, Headers(scope=scope))
+            await self._app(scope, limited, send_with_headers)
+        except HTTPException as problem:
+            answer = JSONResponse({"detail": problem.detail}, problem.status_code, problem.headers)
+            await answer(scope, receive, send_with_headers)
+        finally:
+            self._held -= taken
+
+    def _check(self, scope: Scope, headers: Headers) -> None:
+        host = headers.get("host", "")
+        if self._token is None and _name(host) not in LOOPBACK:
+            raise HTTPException(400, "without a token only requests to localhost are answered")
+        reads = scope["method"] in ("GET", "HEAD", "OPTIONS")
+        if not reads and "origin" in headers and urlsplit(headers["origin"]).netloc != host:
+            raise HTTPException(403, "a page of another site can not use this service")
+        if not (reads or scope["path"] == "/predict") or (self._protect_reading and scope["path"] not in OPEN):
+            self._check_token(headers.get("authorization", ""))
+        if headers.get("content-length", "0").isdigit() and int(headers.get("content-length", "0")) > self._most:
+            raise HTTPException(413, f"the request has more than {self._most} bytes")
+
+    def _check_token(self, authorization: str) -> None:
+        scheme, _, given = authorization.partition(" ")
+        if self._token is None:
+            return
+        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._token.encode()):
+            raise HTTPException(401, "give the token: Authorization: Bearer ...", {"WWW-Authenticate": "Bearer"})
+
+
+def _name(host: str) -> str:
+    """Of a Host header, without the port."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""

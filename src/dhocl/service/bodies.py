@@ -1,0 +1,135 @@
+"""Requests with images: multipart forms, or JSON with base64."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from fastapi import HTTPException, Request
+from pydantic import BaseModel, ValidationError
+from starlette.datastructures import FormData, UploadFile
+
+from dhocl.service.schema import Class, Images, Observations
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Limits:
+    queue: int = 1000  # entries that may wait
+    batch: int = 64  # images a request
+    image_bytes: int = 8 * 2**20
+    pixels: int = 25_000_000
+
+    @property
+    def body_bytes(self) -> int:
+        """Room for one image of the largest size in base64, or for many common ones."""
+        return 4 * self.image_bytes
+
+
+class Named(NamedTuple):
+    name: str
+    rank: str
+    image: bytes
+
+
+async def read_observations(request: Request, limits: Limits) -> list[Named]:
+    if _is_form(request):
+        async with request.form(max_files=limits.batch + 1, max_fields=2 * limits.batch + 2) as form:
+            images = await _uploads(form, limits)
+            names, ranks = _texts(form, "name"), _texts(form, "rank")
+        if not len(images) == len(names) == len(ranks):
+            raise HTTPException(
+                422, f"{len(images)} images, {len(names)} names and {len(ranks)} ranks: give one each, in order"
+            )
+        pairs = zip(names, ranks, strict=True)
+        classes = [_valid(Class, {"name": name, "rank": rank}) for name, rank in pairs]
+        return [Named(c.name, c.rank, image) for c, image in zip(classes, images, strict=True)]
+    given = (await _json(request, Observations)).observations
+    _check_count(len(given), limits)
+    return [Named(o.name, o.rank, _decoded(o.image, place, limits)) for place, o in enumerate(given)]
+
+
+async def read_images(request: Request, limits: Limits) -> list[bytes]:
+    if _is_form(request):
+        async with request.form(max_files=limits.batch + 1, max_fields=2) as form:
+            return await _uploads(form, limits)
+    given = (await _json(request, Images)).images
+    _check_count(len(given), limits)
+    return [_decoded(text, place, limits) for place, text in enumerate(given)]
+
+
+def one_line(error: ValidationError) -> str:
+    """Where and what, of the first thing that is wrong."""
+    return described(error.errors(include_url=False, include_input=False)[0])
+
+
+def described(error: object) -> str:
+    """One of pydantic's errors as a line."""
+    assert isinstance(error, dict)
+    where = ".".join(str(step) for step in error["loc"] if step not in ("body", "query", "path"))
+    what = str(error["msg"]).removeprefix("Value error, ")
+    return " ".join(f"{where}: {what}".removeprefix(": ").split())[:300]
+
+
+def _is_form(request: Request) -> bool:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in ("multipart/form-data", "application/json"):
+        raise HTTPException(415, "send multipart/form-data or application/json")
+    return kind == "multipart/form-data"
+
+
+async def _json(request: Request, model: type[M]) -> M:
+    try:
+        return model.model_validate_json(await request.body())
+    except ValidationError as error:
+        bad = error.errors()[0]["type"] == "json_invalid"
+        raise HTTPException(400 if bad else 422, one_line(error)) from None
+
+
+def _valid(model: type[M], fields: dict[str, str]) -> M:
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise HTTPException(422, one_line(error)) from None
+
+
+async def _uploads(form: FormData, limits: Limits) -> list[bytes]:
+    files = form.getlist("image")
+    _check_count(len(files), limits)
+    contents = []
+    for place, file in enumerate(files):
+        if not isinstance(file, UploadFile):
+            raise HTTPException(422, f"image {place} is no file: send it with a file name")
+        _check_size(file.size or 0, place, limits)
+        contents.append(await file.read())
+    return contents
+
+
+def _texts(form: FormData, field: str) -> list[str]:
+    texts = [text for text in form.getlist(field) if isinstance(text, str)]
+    if len(texts) != len(form.getlist(field)):
+        raise HTTPException(422, f"a {field} is a file: send it as text")
+    return texts
+
+
+def _decoded(text: str, place: int, limits: Limits) -> bytes:
+    _check_size(len(text) * 3 // 4 - 2, place, limits)
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise HTTPException(422, f"image {place} is not base64") from None
+
+
+def _check_count(count: int, limits: Limits) -> None:
+    if count == 0:
+        raise HTTPException(422, "no image is given")
+    if count > limits.batch:
+        raise HTTPException(413, f"{count} images: at most {limits.batch} are taken at once")
+
+
+def _check_size(size: int, place: int, limits: Limits) -> None:
+    if size > limits.image_bytes:
+        raise HTTPException(413, f"image {place} has more than {limits.image_bytes} bytes")

@@ -1,0 +1,188 @@
+"""What was accepted, in one numbered sequence, on disk before anybody is told so.
+
+Observations and revisions of the tree share the numbers and are applied in their order. A model that stands at number n
+becomes the present one by applying what follows n, in the same micro-batches: each entry is marked with the one it was
+part of. Images are dropped once no checkpoint needs them, and rows once they are old, so that the file stays bounded.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal, NamedTuple
+
+from dhocl.errors import InputError
+
+State = Literal["queued", "done", "refused"]
+
+IMAGES = 100  # newest ones that are kept to be looked at
+ROWS = 10_000  # newest entries that are kept without their images
+VERSION = 1
+SCHEMA = """
+BEGIN;
+CREATE TABLE entries (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- not used again when rows are deleted
+    kind TEXT NOT NULL,
+    time REAL NOT NULL,
+    content TEXT NOT NULL,  -- JSON
+    state TEXT NOT NULL DEFAULT 'queued',
+    step INTEGER,  -- the micro-batch it was applied in
+    outcome TEXT  -- JSON
+);
+CREATE INDEX queued ON entries (number) WHERE state = 'queued';
+CREATE TABLE images (number INTEGER PRIMARY KEY, content BLOB NOT NULL);  -- apart: an update writes whole rows
+CREATE TABLE totals (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+INSERT INTO totals VALUES ('observations', 0);
+PRAGMA user_version = 1;
+COMMIT;
+"""
+COLUMNS = "number, kind, time, content, state, step, outcome"
+
+
+class FullError(Exception):
+    """There is no room in the queue."""
+
+
+class Entry(NamedTuple):
+    number: int
+    kind: str
+    time: float
+    content: dict[str, Any]
+    state: State
+    step: int | None
+    outcome: dict[str, Any] | None
+
+
+class Outcome(NamedTuple):
+    number: int
+    state: State
+    outcome: dict[str, Any]
+
+
+class Journal:
+    """May be used by several threads of one process."""
+
+    def __init__(self, path: Path) -> None:
+        self._lock = Lock()
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare(path)
+        except sqlite3.DatabaseError as error:
+            self._db.close()
+            raise InputError(
+                f"{path} can not be used as a journal ({error}): restore it or take a new folder"
+            ) from None
+        self._queued: int = self._one("SELECT count(*) FROM entries WHERE state = 'queued'")
+
+    def _prepare(self, path: Path) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")  # a commit is on disk, not merely on its way there
+        version = self._one("PRAGMA user_version")
+        if version == 0:
+            self._db.executescript(SCHEMA)
+        elif version != VERSION:
+            raise InputError(f"{path} was written by another version of dhocl: take that one or a new folder")
+
+    # -- those who bring something --------------------------------------------------------------------------------
+
+    def append(
+        self, kind: str, contents: Sequence[dict[str, Any]], images: Sequence[bytes] = (), room: int | None = None
+    ) -> list[int]:
+        """Accept all of it or nothing; on disk when this returns. `room` is the most that may be queued then."""
+        now, numbers = time.time(), []
+        with self._lock:
+            if room is not None and self._queued + len(contents) > room:
+                raise FullError
+            with self._transaction():
+                for content in contents:
+                    row = (kind, now, json.dumps(content))
+                    cursor = self._db.execute("INSERT INTO entries (kind, time, content) VALUES (?, ?, ?)", row)
+                    numbers.append(int(cursor.lastrowid or 0))
+                self._db.executemany("INSERT INTO images VALUES (?, ?)", zip(numbers, images, strict=bool(images)))
+                if kind == "observation":
+                    self._db.execute("UPDATE totals SET value = value + ?", (len(contents),))
+            self._queued += len(contents)
+        return numbers
+
+    @property
+    def queued(self) -> int:
+        return self._queued
+
+    # -- the one who works it off ---------------------------------------------------------------------------------
+
+    def after(self, number: int, limit: int) -> list[Entry]:
+        """The entries that follow, in order."""
+        return self._entries("WHERE number > ? ORDER BY number LIMIT ?", number, limit)
+
+    def settle(self, step: int, outcomes: Sequence[Outcome]) -> None:
+        """Note what became of the entries of a micro-batch."""
+        rows = [(o.state, step, json.dumps(o.outcome), o.number) for o in outcomes]
+        with self._lock:
+            before = self._db.total_changes
+            with self._transaction():
+                self._db.executemany(
+                    "UPDATE entries SET state = ?, step = ?, outcome = ? WHERE number = ? AND state = 'queued'", rows
+                )
+            self._queued -= self._db.total_changes - before
+
+    def prune(self, covered: int) -> None:
+        """Forget what is old and, up to `covered`, in every checkpoint."""
+        with self._lock, self._transaction():
+            for table, kept in (("images", IMAGES), ("entries", ROWS)):
+                old = f"(SELECT number FROM {table} ORDER BY number DESC LIMIT 1 OFFSET ?)"
+                self._db.execute(f"DELETE FROM {table} WHERE number <= ? AND number <= {old}", (covered, kept))
+
+    # -- those who look -------------------------------------------------------------------------------------------
+
+    @property
+    def observations(self) -> int:
+        """How many were ever accepted."""
+        return int(self._one("SELECT value FROM totals"))
+
+    @property
+    def last(self) -> int:
+        """The newest number."""
+        return int(self._one("SELECT coalesce(max(seq), 0) FROM sqlite_sequence"))
+
+    def entry(self, number: int) -> Entry | None:
+        return next(iter(self._entries("WHERE number = ?", number)), None)
+
+    def recent(self, limit: int) -> list[Entry]:
+        """The newest observations, newest first."""
+        return self._entries("WHERE kind = 'observation' ORDER BY number DESC LIMIT ?", limit)
+
+    def image(self, number: int) -> bytes | None:
+        return self._one("SELECT content FROM images WHERE number = ?", number)  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    def _entries(self, where: str, *values: int) -> list[Entry]:
+        with self._lock:
+            rows = self._db.execute(f"SELECT {COLUMNS} FROM entries {where}", values).fetchall()
+        return [
+            Entry(number, kind, when, json.loads(content), state, step, outcome and json.loads(outcome))
+            for number, kind, when, content, state, step, outcome in rows
+        ]
+
+    def _one(self, query: str, *values: int) -> Any:
+        with self._lock:
+            row = self._db.execute(query, values).fetchone()
+        return row and row[0]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:  # a full disk has ended it already
+                self._db.execute("ROLLBACK")
+            raise

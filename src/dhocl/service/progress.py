@@ -1,0 +1,69 @@
+"""Progressive accuracy: every observation is predicted before it is learned, so the stream is its own test."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+RECENT = 200  # observations of a rank that its recent accuracy is of
+POINTS = 400  # of the history, at most
+
+
+class Progress:
+    def __init__(self, ranks: Sequence[str]) -> None:
+        self._ranks = ranks
+        self._seen = dict.fromkeys(ranks, 0)
+        self._correct = dict.fromkeys(ranks, 0)
+        self._recent: dict[str, deque[int]] = {rank: deque(maxlen=RECENT) for rank in ranks}
+        self._history: list[dict[str, Any]] = []
+        self._stride = 1
+
+    def add(self, rank: str, correct: bool) -> None:
+        self._seen[rank] += 1
+        self._correct[rank] += correct
+        self._recent[rank].append(int(correct))
+
+    def mark(self, learned: int) -> None:
+        """A point of the history, if the last one is long enough ago; when there are too many every other one goes."""
+        if self._history and learned < self._history[-1]["learned"] + self._stride:
+            return
+        accuracy = {rank: sum(recent) / len(recent) for rank, recent in self._recent.items() if recent}
+        self._history.append({"learned": learned, "accuracy": accuracy})
+        if len(self._history) > POINTS:
+            self._history = self._history[::2]
+            self._stride = 2 * max(self._stride, learned // POINTS)
+
+    def summary(self) -> dict[str, Any]:
+        """By rank; accuracies are None where nothing was seen."""
+        return {
+            rank: {
+                "seen": self._seen[rank],
+                "correct": self._correct[rank],
+                "accuracy": _ratio(self._correct[rank], self._seen[rank]),
+                "recent": _ratio(sum(self._recent[rank]), len(self._recent[rank])),
+            }
+            for rank in self._ranks
+        }
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        return list(self._history)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "seen": self._seen,
+            "correct": self._correct,
+            "recent": {rank: list(recent) for rank, recent in self._recent.items()},
+            "history": self._history,
+            "stride": self._stride,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._seen, self._correct = state["seen"], state["correct"]
+        self._recent = {rank: deque(recent, maxlen=RECENT) for rank, recent in state["recent"].items()}
+        self._history, self._stride = state["history"], state["stride"]
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

@@ -1,0 +1,114 @@
+"""What the service tells of itself, as plain values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dhocl.service.journal import Entry
+from dhocl.service.model import View
+from dhocl.taxonomy import UNKNOWN, Event
+
+
+def tree(view: View) -> dict[str, Any]:
+    """The accepted classes; synonyms are not among them."""
+    taxonomy = view.taxonomy
+    added = {event.node: number for number, event in enumerate(taxonomy.events, 1) if event.kind == "add"}
+    nodes = [
+        {
+            "id": node,
+            "name": label.name,
+            "rank": view.ranks[label.level],
+            "parent": _or_none(taxonomy.parent(node)),
+            "since": added[node],
+        }
+        for node, label in enumerate(taxonomy.labels)
+        if taxonomy.accepted(node) == node
+    ]
+    return {"ranks": view.ranks, "version": taxonomy.version, "nodes": nodes}
+
+
+def tree_events(view: View, since: int) -> dict[str, Any]:
+    taxonomy = view.taxonomy
+    changes = enumerate(taxonomy.events[since:], since + 1)
+    return {"version": taxonomy.version, "events": [_event(number, event, view.ranks) for number, event in changes]}
+
+
+def _event(number: int, event: Event, ranks: list[str]) -> dict[str, Any]:
+    told: dict[str, Any] = {"number": number, "kind": event.kind, "node": event.node, "time": event.time}
+    if event.label is not None:
+        told |= {"name": event.label.name, "rank": ranks[event.label.level]}
+    if event.kind == "link":
+        told["parent"] = event.parent
+    if event.kind == "merge":
+        told["into"] = event.into
+    return told
+
+
+def metrics(view: View, accepted: int, queued: int, per_second: float) -> dict[str, Any]:
+    taxonomy = view.taxonomy
+    classes = dict.fromkeys(view.ranks, 0)
+    for node, label in enumerate(taxonomy.labels):
+        classes[view.ranks[label.level]] += taxonomy.accepted(node) == node
+    return {
+        "accepted": accepted,
+        "learned": view.learned,
+        "refused": view.refused,
+        "queued": queued,
+        "per_second": round(per_second, 2),
+        "ranks": view.progress,
+        "history": view.history,
+        "classes": classes,
+    }
+
+
+def prometheus(numbers: dict[str, Any]) -> str:
+    """The same numbers in the text format of Prometheus."""
+    lines = []
+
+    def series(name: str, kind: str, about: str, values: dict[str, float | None]) -> None:
+        lines.extend([f"# HELP dhocl_{name} {about}", f"# TYPE dhocl_{name} {kind}"])
+        lines.extend(f"dhocl_{name}{label} {value}" for label, value in values.items() if value is not None)
+
+    def by_rank(values: dict[str, float | None]) -> dict[str, float | None]:
+        return {f'{{rank="{_escaped(rank)}"}}': value for rank, value in values.items()}
+
+    ranks = numbers["ranks"]
+    series("accepted_total", "counter", "Observations accepted.", {"": numbers["accepted"]})
+    series("learned_total", "counter", "Observations learned.", {"": numbers["learned"]})
+    series("refused_total", "counter", "Observations that could not be learned.", {"": numbers["refused"]})
+    series("queued", "gauge", "Entries that wait.", {"": numbers["queued"]})
+    series("seen_total", "counter", "Observations judged at a rank.", by_rank({r: v["seen"] for r, v in ranks.items()}))
+    series(
+        "correct_total",
+        "counter",
+        "Observations predicted rightly before they were learned.",
+        by_rank({rank: value["correct"] for rank, value in ranks.items()}),
+    )
+    series(
+        "recent_accuracy",
+        "gauge",
+        "Share predicted rightly of the last ones.",
+        by_rank({rank: value["recent"] for rank, value in ranks.items()}),
+    )
+    series("classes", "gauge", "Known classes.", by_rank(numbers["classes"]))
+    return "\n".join(lines) + "\n"
+
+
+def observation(entry: Entry) -> dict[str, Any]:
+    return {
+        "number": entry.number,
+        "name": entry.content["name"],
+        "rank": entry.content["rank"],
+        "time": entry.time,
+        "state": "learned" if entry.state == "done" else entry.state,
+        "predicted": (entry.outcome or {}).get("predicted"),
+        "thumbnail": f"/observations/{entry.number}/thumbnail",
+    }
+
+
+def _or_none(node: int) -> int | None:
+    return None if node == UNKNOWN else node
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

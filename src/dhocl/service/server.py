@@ -1,0 +1,82 @@
+"""From the command line to a server on its port."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from dhocl.errors import InputError
+from dhocl.service.access import LOOPBACK, Guard, read_token
+from dhocl.service.app import create_app
+from dhocl.service.bodies import Limits
+from dhocl.service.engine import Pace
+from dhocl.service.service import Service
+
+
+class Server(uvicorn.Server):
+    """Ends the streams of news when it is told to stop, for they would not end by themselves."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._service.live.close()
+        super().handle_exit(sig, frame)
+
+
+def start(
+    folder: Path,
+    options: dict[str, Any],
+    sources: list[str],
+    limits: dict[str, int],
+    checkpoint_every: int,
+    host: str,
+    port: int,
+    token_file: Path | None,
+    protect_reading: bool,
+) -> None:
+    """Open a model's folder and serve it. What is wrong with these values is told before anything is made."""
+    token = read_token(token_file) if token_file else None
+    if token is None and host not in LOOPBACK:
+        raise InputError(f"--host {host} can be reached from elsewhere: give a --token-file, or use 127.0.0.1")
+    if token is None and protect_reading:
+        raise InputError("--protect-reading needs a --token-file")
+    listener = _listen(host, port)
+    service = Service(folder, options, Limits(**limits), Pace(entries=checkpoint_every))
+    serve(service, listener, token, protect_reading)
+
+
+def serve(service: Service, listener: socket.socket, token: str | None, protect_reading: bool) -> None:
+    """Until it is stopped, by SIGTERM or Ctrl-C."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn hands a signal on once it has shut down
+    host, port = listener.getsockname()[:2]
+    print(f"dhocl: http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+    app = Guard(create_app(service), token, protect_reading, service.limits.body_bytes)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=10,
+        limit_concurrency=500,
+    )
+    Server(config, service).run(sockets=[listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError as error:
+        raise InputError(f"can not listen on {host} port {port}: {error.strerror}; choose another --port") from None
+    return listener

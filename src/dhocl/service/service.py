@@ -1,0 +1,80 @@
+"""A model's folder, opened: journal, checkpoints, the thread that learns, and the news."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+from typing import Any
+
+from dhocl.classifier import Classifier
+from dhocl.errors import InputError
+from dhocl.service import reports
+from dhocl.service.bodies import Limits
+from dhocl.service.engine import Engine, Pace
+from dhocl.service.journal import Journal
+from dhocl.service.live import Live
+from dhocl.service.model import Model
+
+
+class Service:
+    """Everything behind the routes. One process at a time may have a folder."""
+
+    def __init__(self, folder: Path, options: dict[str, Any], limits: Limits, pace: Pace) -> None:
+        """`options` are those of a new classifier; a model that is there has its own."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(folder / "lock")
+        self.limits = limits
+        self.live = Live()
+        model = _opened(folder, options)
+        self.journal = Journal(folder / "journal.sqlite")
+        self.ranks = model.ranks
+        self.image_size = model.classifier.image_size
+        self.engine = Engine(folder / "checkpoints", model, self.journal, self._announce, limits.pixels, pace)
+
+    def start(self) -> None:
+        self.live.open()
+        self.engine.start()
+
+    def stop(self) -> None:
+        self.engine.stop()
+        self.journal.close()
+        self._lock.close()
+
+    def metrics(self) -> dict[str, Any]:
+        engine, journal = self.engine, self.journal
+        return reports.metrics(engine.view, journal.observations, journal.queued, engine.per_second)
+
+    def _announce(self, news: list[tuple[str, Any]]) -> None:
+        if self.live.listeners:
+            self.live.send((event, self._told(event, value)) for event, value in news)
+
+    def _told(self, event: str, value: Any) -> dict[str, Any]:
+        if event == "observation":
+            return reports.observation(value)
+        if event == "taxonomy":
+            return reports.tree_events(self.engine.view, value)
+        return {name: value for name, value in self.metrics().items() if name != "history"}
+
+
+def _opened(folder: Path, options: dict[str, Any]) -> Model:
+    model = Model.load(folder / "checkpoints")
+    if model is not None:
+        if options["levels"] and list(options["levels"]) != model.ranks:
+            raise InputError(f"the model in {folder} has the levels {', '.join(model.ranks)}: leave out --levels")
+        return model
+    if (folder / "journal.sqlite").exists():
+        raise InputError(f"{folder} holds a journal, but no whole checkpoint: restore one, or take another folder")
+    if not options["levels"]:
+        raise InputError(f"{folder} holds no model yet: give --levels, coarsest first, such as family,genus,species")
+    model = Model(Classifier(**options))
+    model.save(folder / "checkpoints")
+    return model
+
+
+def _locked(path: Path) -> Any:
+    file = path.open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(f"{path.parent} is in use by another process: stop that one first") from None
+    return file
