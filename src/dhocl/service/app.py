@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from pydantic import BaseModel
 
-from dhocl import __version__
+import dhocl
 from dhocl.errors import InputError
 from dhocl.service import images, live, reports, schema
 from dhocl.service.bodies import described, read_images, read_observations
@@ -38,7 +38,7 @@ def create_app(service: Service) -> FastAPI:
         yield
         await anyio.to_thread.run_sync(service.stop)
 
-    app = FastAPI(title="dhocl", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(title="dhocl", version=dhocl.__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     _tell_problems(app)
     _add_learning(app, service)
     _add_reading(app, service)
