@@ -16,14 +16,16 @@ class Background:
 
     The first question about a class is put aside and answered "not yet". When the class is asked about again and an
     answer is there, it is given; an empty one is dropped and the question put anew, with the classes known by then. A
-    source that fails has no answer yet. What is under way when a process ends is lost, and asked again by the next.
+    source that fails has no answer yet. One that hangs holds up the questions behind it, but neither the learner nor
+    the end of the process. What is under way then is lost, and asked again by the next.
     """
 
     def __init__(self, source: KnowledgeSource) -> None:
         self._source = source
-        self._questions: SimpleQueue[tuple[Label, Collection[Label]]] = SimpleQueue()
+        self._questions: SimpleQueue[tuple[Label, Collection[Label]] | None] = SimpleQueue()
         self._asked: set[Label] = set()
         self._answers: dict[Label, list[Link]] = {}  # filled by the thread
+        self._closed = False
         Thread(target=self._work, daemon=True).start()
 
     def query(self, label: Label, known: Collection[Label]) -> list[Link]:
@@ -36,9 +38,14 @@ class Background:
             self._questions.put((label, dict.fromkeys(known).keys()))  # a copy, for `known` goes on growing
         return []
 
+    def close(self) -> None:
+        """Ask no more. It waits for nothing: the thread ends after the question that is under way."""
+        self._closed = True
+        self._questions.put(None)
+
     def _work(self) -> None:
-        while True:
-            label, known = self._questions.get()
+        while (question := self._questions.get()) and not self._closed:
+            label, known = question
             try:
                 self._answers[label] = self._source.query(label, known)
             except Exception as problem:  # of any kind: the thread must live on

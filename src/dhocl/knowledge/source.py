@@ -65,6 +65,12 @@ class Chain:
     def query(self, label: Label, known: Collection[Label]) -> list[Link]:
         return next((links for source in self._sources if (links := source.query(label, known))), [])
 
+    def close(self) -> None:
+        """Close those of the sources that can be closed."""
+        for source in self._sources:
+            if close := getattr(source, "close", None):
+                close()
+
 
 class Corrupted:
     """Another source's answers with a share of the links missing (`vacant`) or wrong (`noise`).
