@@ -16,10 +16,9 @@ from dhocl import backbones, checkpoint
 from dhocl.backbones import Backbone
 from dhocl.config import find_method, method_settings
 from dhocl.data.images import square
-from dhocl.data.treefile import read_tree
 from dhocl.decode import best_path, folded
 from dhocl.errors import InputError
-from dhocl.knowledge import Chain, Curator, KnowledgeSource, Oracle, Silent
+from dhocl.knowledge import Chain, Curator, KnowledgeSource, Oracle, Silent, open_tree
 from dhocl.learner import Batch, Learner, Setup
 from dhocl.taxonomy import UNKNOWN, Label, Taxonomy
 
@@ -65,7 +64,7 @@ class Classifier:
             raise InputError(f"levels must be different names, coarsest first, not {list(levels)}")
         if min(batch, image_size) < 1 or min(buffer, replay_batch, seed) < 0:
             raise InputError("batch and image_size must be at least 1; buffer, replay_batch and seed not negative")
-        truth = _read_tree(tree, levels) if tree is not None else None
+        truth = open_tree(tree, levels) if tree is not None else None
         self._options = {
             "levels": list(levels),
             "method": method,
@@ -239,10 +238,3 @@ def _asked(truth: Taxonomy | None, source: KnowledgeSource | None) -> KnowledgeS
     if source is None:
         return Silent() if truth is None else Oracle(truth)
     return source if truth is None else Chain(Oracle(truth), source)
-
-
-def _read_tree(file: str | Path, levels: Sequence[str]) -> Taxonomy:
-    tree, ranks = read_tree(Path(file))
-    if tuple(ranks) != tuple(levels):
-        raise InputError(f"{file} has the levels {', '.join(ranks)}, but {', '.join(levels)} were asked for")
-    return tree

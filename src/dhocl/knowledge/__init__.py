@@ -4,6 +4,7 @@ from dhocl.knowledge.background import Background
 from dhocl.knowledge.curator import Curator
 from dhocl.knowledge.darwin_core import DarwinCore
 from dhocl.knowledge.llm import Llm
+from dhocl.knowledge.opening import open_source, open_tree
 from dhocl.knowledge.source import Chain, Corrupted, KnowledgeSource, Link, Oracle, Silent
 from dhocl.knowledge.wordnet import WordNet
 
@@ -19,4 +20,6 @@ __all__ = [
     "Oracle",
     "Silent",
     "WordNet",
+    "open_source",
+    "open_tree",
 ]
