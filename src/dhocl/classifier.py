@@ -41,7 +41,7 @@ class Classifier:
 
     `levels` names the ranks, coarsest first. What lies above what is told by `tree` (a `tree.tsv` file), by a
     knowledge source (`dhocl.knowledge`; with both, it is asked what the tree does not tell), or by hand with `link`; a
-    class about which nothing is told is still learned. `rename` and `merge` revise names at any time.
+    class about which nothing is told is still learned. `link`, `add`, `rename` and `merge` revise it at any time.
     """
 
     def __init__(
@@ -130,6 +130,17 @@ class Classifier:
         with _told():
             self.taxonomy.link(self._node(child), self._node(parent))
             self._curator.settle(self._node(child))
+
+    def add(self, label: tuple[str, str], parent: tuple[str, str]) -> None:
+        """Announce a class below a known one before its first image, such as one that another was split into."""
+        named = self._label(label)
+        if named in self.taxonomy:
+            raise InputError(f"{named} is there already: link it")
+        with _told():
+            if self.taxonomy.labels[self._node(parent)].level >= named.level:
+                raise InputError(f"{named} can not lie below {self._label(parent)}: a parent's level is smaller")
+            self.taxonomy.add(named)
+            self.link(label, parent)
 
     def rename(self, label: tuple[str, str], name: str) -> None:
         """Give a class another name of its level. Images that come with the old one still count for it."""

@@ -5,7 +5,7 @@ from dhocl.knowledge.curator import Curator
 from dhocl.knowledge.darwin_core import DarwinCore
 from dhocl.knowledge.llm import Llm
 from dhocl.knowledge.opening import open_source, open_tree
-from dhocl.knowledge.source import Chain, Corrupted, KnowledgeSource, Link, Oracle, Silent
+from dhocl.knowledge.source import Chain, Corrupted, KnowledgeSource, Link, Oracle, Silent, Statement, Synonym
 from dhocl.knowledge.wordnet import WordNet
 
 __all__ = [
@@ -19,6 +19,8 @@ __all__ = [
     "Llm",
     "Oracle",
     "Silent",
+    "Statement",
+    "Synonym",
     "WordNet",
     "open_source",
     "open_tree",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from queue import SimpleQueue
 from threading import Thread
 
-from dhocl.knowledge.source import KnowledgeSource, Link
+from dhocl.knowledge.source import KnowledgeSource, Statement
 from dhocl.taxonomy import Label
 
 
@@ -24,15 +24,15 @@ class Background:
         self._source = source
         self._questions: SimpleQueue[tuple[Label, Collection[Label]] | None] = SimpleQueue()
         self._asked: set[Label] = set()
-        self._answers: dict[Label, list[Link]] = {}  # filled by the thread
+        self._answers: dict[Label, Sequence[Statement]] = {}  # filled by the thread
         self._closed = False
         Thread(target=self._work, daemon=True).start()
 
-    def query(self, label: Label, known: Collection[Label]) -> list[Link]:
+    def query(self, label: Label, known: Collection[Label]) -> Sequence[Statement]:
         if label in self._answers:
             self._asked.discard(label)
-            if links := self._answers.pop(label):
-                return links
+            if answer := self._answers.pop(label):
+                return answer
         if label not in self._asked:
             self._asked.add(label)
             self._questions.put((label, dict.fromkeys(known).keys()))  # a copy, for `known` goes on growing
