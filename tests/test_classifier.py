@@ -148,6 +148,32 @@ def test_a_class_can_be_renamed(tree: Path) -> None:
     assert len(classifier.taxonomy) == known
 
 
+def test_a_split_can_be_announced(tmp_path: Path) -> None:
+    classifier = Classifier(["kind", "species", "race"], backbone="tiny", image_size=32, batch=8)
+    for seed in range(6):
+        classifier.learn(*examples(24, seed))
+    for species, kind in (("robin", "bird"), ("cod", "fish")):
+        classifier.link((species, "species"), (kind, "kind"))
+    images = pictures([0, 2], np.random.default_rng(9)).permute(0, 2, 3, 1).numpy()
+    before = classifier.predict(images)
+    classifier.add(("jay", "species"), ("bird", "kind"))
+    classifier.add(("fan robin", "race"), ("robin", "species"))
+    classifier.add(("fen robin", "race"), ("robin", "species"))
+    after = classifier.predict(images)
+    assert [p.levels["species"] for p in after] == [p.levels["species"] for p in before]
+    assert [p.levels["race"].probability for p in after] == [0.5, 0.5], "nothing is known of races"
+    assert after[0].path["species"] == "robin"
+    assert after[1].path == {"kind": "fish", "species": "cod"}
+    events = [(event.kind, classifier.taxonomy.labels[event.node].name) for event in classifier.taxonomy.events]
+    assert events[-6:] == [(kind, name) for name in ("jay", "fan robin", "fen robin") for kind in ("add", "link")]
+    classifier.save(tmp_path / "model")
+    again = Classifier.load(tmp_path / "model")
+    for one in (classifier, again):
+        one.learn(images[:1], [("fen robin", "race")])
+    assert again.predict(images) == classifier.predict(images)
+    assert again.predict(images)[0].path["race"] == "fen robin"
+
+
 def test_revisions_that_can_not_be_are_refused(tree: Path) -> None:
     classifier = small(tree)
     classifier.learn(*examples(24))
@@ -157,6 +183,14 @@ def test_revisions_that_can_not_be_are_refused(tree: Path) -> None:
         classifier.rename(("robin", "species"), "crow")
     with pytest.raises(InputError, match="their levels differ"):
         classifier.merge(("robin", "species"), into=("bird", "kind"))
+    known = list(classifier.taxonomy)
+    with pytest.raises(InputError, match="is there already: link it"):
+        classifier.add(("robin", "species"), ("bird", "kind"))
+    with pytest.raises(InputError, match="'dodo'"):
+        classifier.add(("wren", "species"), ("dodo", "kind"))
+    with pytest.raises(InputError, match="a parent's level is smaller"):
+        classifier.add(("wren", "species"), ("robin", "species"))
+    assert list(classifier.taxonomy) == known
     with pytest.raises(InputError, match="unknown level 'genus'"):
         classifier.merge(("robin", "genus"), into=("bird", "kind"))
 

@@ -61,6 +61,11 @@ def test_predictions_of_a_merged_class_count_for_its_accepted_class() -> None:
     tree.add(Label("1.0", 1))
     assert torch.allclose(folded(p, tree)[1], torch.tensor([[0.4, 0.6, 0.0, 0.0]])), "as wide as the tree is by now"
     assert known_paths(tree).tolist() == [[0, -1], [-1, 0], [-1, 1], [-1, 3]], "no path ends at a synonym"
+    for level in (2, 2, -1):
+        tree.add(Label(f"new {len(tree)}", level))
+    whole = folded(p, tree)
+    assert list(whole) == [-1, 0, 1, 2]
+    assert (whole[-1].tolist(), whole[2].tolist()) == ([[1.0]], [[0.5, 0.5]])
 
 
 def test_scores_by_hand() -> None:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dhocl.errors import InputError
-from dhocl.knowledge import Curator, DarwinCore
+from dhocl.knowledge import Curator, DarwinCore, Synonym
 from dhocl.taxonomy import Label
 from dwca_files import described, meta, tsv, zipped
 
@@ -29,10 +32,14 @@ FAMILY, PARUS, CYANISTES = Label("Paridae", 0), Label("Parus", 1), Label("Cyanis
 BLUE, OLD_BLUE, GREAT = Label("Cyanistes caeruleus", 2), Label("Parus caeruleus", 2), Label("Parus major", 2)
 
 
+def made(folder: Path) -> DarwinCore:
+    table = tsv(("id", *TERMS), *CHECKLIST)
+    return DarwinCore(zipped(folder / "a.zip", meta__xml=meta(described("t.txt", TERMS)), t__txt=table), LEVELS)
+
+
 @pytest.fixture
 def checklist(tmp_path: Path) -> DarwinCore:
-    table = tsv(("id", *TERMS), *CHECKLIST)
-    return DarwinCore(zipped(tmp_path / "a.zip", meta__xml=meta(described("t.txt", TERMS)), t__txt=table), LEVELS)
+    return made(tmp_path)
 
 
 def test_links_go_to_the_nearest_known_rank(checklist: DarwinCore) -> None:
@@ -49,30 +56,38 @@ def test_synonyms_resolve_to_the_accepted_name(checklist: DarwinCore) -> None:
     assert checklist.accepted(OLD_BLUE) == BLUE
     assert checklist.accepted(GREAT) == GREAT
     assert checklist.accepted(Label("Parus britannicus", 2)) == GREAT, "a synonym of its subspecies"
-    assert checklist.query(OLD_BLUE, [PARUS, CYANISTES]) == [(OLD_BLUE, CYANISTES)]
-    assert checklist.query(OLD_BLUE, [PARUS, CYANISTES, BLUE]) == [(OLD_BLUE, CYANISTES)]
+    same = Synonym(OLD_BLUE, BLUE)
+    assert checklist.query(OLD_BLUE, [PARUS, CYANISTES]) == [same, (OLD_BLUE, CYANISTES)]
+    assert checklist.query(OLD_BLUE, [PARUS, CYANISTES, BLUE]) == [same, (BLUE, CYANISTES)]
+    assert checklist.query(BLUE, [PARUS, CYANISTES, OLD_BLUE]) == [same, (OLD_BLUE, CYANISTES)]
     assert checklist.query(CYANISTES, [FAMILY, OLD_BLUE, GREAT]) == [(CYANISTES, FAMILY), (OLD_BLUE, CYANISTES)]
+    assert checklist.query(BLUE, [BLUE, GREAT]) == []
 
 
 def test_names_may_carry_their_author(checklist: DarwinCore) -> None:
     full = Label("Parus major Linnaeus, 1758", 2)
-    assert checklist.query(full, [Label("Parus Linnaeus, 1758", 1)]) == [(full, Label("Parus Linnaeus, 1758", 1))]
+    genus = Label("Parus Linnaeus, 1758", 1)
+    assert checklist.query(full, [genus]) == [Synonym(full, GREAT), (full, genus)]
 
 
-def test_the_tree_grows_as_classes_come(checklist: DarwinCore) -> None:
-    curator = Curator(checklist, delay=0)
-    for label in (OLD_BLUE, GREAT, FAMILY, PARUS, CYANISTES, BLUE):
-        curator.observe([label])
+@given(st.permutations([OLD_BLUE, GREAT, FAMILY, PARUS, CYANISTES, BLUE]), st.integers(0, 2), st.integers(1, 3))
+def test_the_tree_is_the_same_in_whichever_order_classes_come(order: list[Label], delay: int, batch: int) -> None:
+    with TemporaryDirectory() as folder:
+        curator = Curator(made(Path(folder)), delay)
+    for start in range(0, len(order), batch):
+        curator.observe(order[start : start + batch])
+    for _ in range(delay):
+        curator.observe([FAMILY])
     tree = curator.taxonomy
     lines = {label: [tree.labels[node] for node in tree.lineage(tree.id(label))[1:]] for label in tree}
     assert lines == {
-        OLD_BLUE: [CYANISTES, FAMILY],
         GREAT: [PARUS, FAMILY],
         FAMILY: [],
         PARUS: [FAMILY],
         CYANISTES: [FAMILY],
         BLUE: [CYANISTES, FAMILY],
     }
+    assert tree.id(OLD_BLUE) == tree.id(BLUE)
 
 
 def test_a_table_of_occurrences_tells_as_much(tmp_path: Path) -> None:
@@ -90,7 +105,7 @@ def test_a_table_of_occurrences_tells_as_much(tmp_path: Path) -> None:
     )
     source = DarwinCore(file, LEVELS)
     assert source.query(BLUE, [CYANISTES, PARUS]) == [(BLUE, CYANISTES)]
-    assert source.query(OLD_BLUE, [CYANISTES, PARUS]) == [(OLD_BLUE, CYANISTES)]
+    assert source.query(OLD_BLUE, [CYANISTES, PARUS]) == [Synonym(OLD_BLUE, BLUE), (OLD_BLUE, CYANISTES)]
     assert source.query(GREAT, [FAMILY, PARUS]) == [(GREAT, PARUS)]
     assert source.accepted(Label("Parus teneriffae", 2)) == Label("Cyanistes teneriffae", 2)
     assert source.query(FAMILY, [CYANISTES, GREAT]) == [(CYANISTES, FAMILY), (GREAT, FAMILY)]
@@ -105,8 +120,9 @@ def test_a_name_that_a_rank_has_twice_needs_its_parent(tmp_path: Path) -> None:
     source = DarwinCore(file, LEVELS)
     families = [Label("Moraceae", 0), Label("Sulidae", 0)]
     assert source.query(Label("Morus", 1), families) == []
-    for name in ("Morus (Sulidae)", "Morus Vieillot"):
-        assert source.query(Label(name, 1), families) == [(Label(name, 1), families[1])]
+    told, written = Label("Morus (Sulidae)", 1), Label("Morus Vieillot", 1)
+    assert source.query(told, families) == [(told, families[1])]
+    assert source.query(written, families) == [Synonym(written, told), (written, families[1])]
 
 
 def test_lines_that_run_in_circles_come_to_an_end(tmp_path: Path) -> None:

@@ -301,7 +301,7 @@ def test_any_tree_can_be_drawn(history: list[tuple[str, int, int]]) -> None:
     tree = apply(history)
     ranks = [f"rank {level}" for level in range(5)]
     nodes, lines = draw(tree, ranks), links(tree)
-    assert [node.name for node in nodes] == [label.name for label in tree]
+    assert [node.name for node in nodes] == [label.name for label in tree.labels]
     assert [n for n, node in enumerate(nodes) if node.loose] == tree.unanchored
     accepted = [node for node in range(len(tree)) if tree.accepted(node) == node]
     assert sorted(walk(tree)) == accepted

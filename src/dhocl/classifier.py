@@ -17,10 +17,9 @@ from dhocl import backbones, checkpoint
 from dhocl.backbones import Backbone
 from dhocl.config import find_method, method_settings
 from dhocl.data.images import square
-from dhocl.data.treefile import read_tree
 from dhocl.decode import best_path, folded
 from dhocl.errors import InputError
-from dhocl.knowledge import Chain, Curator, KnowledgeSource, Oracle, Silent
+from dhocl.knowledge import Chain, Curator, KnowledgeSource, Oracle, Silent, Statement, open_tree
 from dhocl.learner import Batch, Learner, Setup
 from dhocl.taxonomy import UNKNOWN, Label, Taxonomy
 
@@ -43,7 +42,7 @@ class Classifier:
 
     `levels` names the ranks, coarsest first. What lies above what is told by `tree` (a `tree.tsv` file), by a
     knowledge source (`dhocl.knowledge`; with both, it is asked what the tree does not tell), or by hand with `link`; a
-    class about which nothing is told is still learned. `rename` and `merge` revise names at any time.
+    class about which nothing is told is still learned. `link`, `add`, `rename` and `merge` revise it at any time.
     """
 
     def __init__(
@@ -66,8 +65,8 @@ class Classifier:
             raise InputError(f"levels must be different names, coarsest first, not {list(levels)}")
         if min(batch, image_size) < 1 or min(buffer, replay_batch, seed) < 0:
             raise InputError("batch and image_size must be at least 1; buffer, replay_batch and seed not negative")
-        truth = _read_tree(tree, levels) if tree is not None else None
-        self._options = {
+        truth = open_tree(tree, levels) if tree is not None else None
+        self.options = {
             "levels": list(levels),
             "method": method,
             "backbone": backbone if isinstance(backbone, str) else None,
@@ -148,6 +147,21 @@ class Classifier:
             self.taxonomy.unlink(self._node(child))
             self._curator.settle(self._node(child))
 
+    def add(self, label: tuple[str, str], parent: tuple[str, str]) -> None:
+        """Announce a class below a known one before its first image, such as one that another was split into."""
+        named = self._label(label)
+        if named in self.taxonomy:
+            raise InputError(f"{named} is there already: link it")
+        with _told():
+            if self.taxonomy.labels[self._node(parent)].level >= named.level:
+                raise InputError(f"{named} can not lie below {self._label(parent)}: a parent's level is smaller")
+            self.taxonomy.add(named)
+            self.link(label, parent)
+
+    def hear(self, answer: Iterable[Statement]) -> None:
+        """What a knowledge source says, asked by somebody else. What can not be is refused and logged."""
+        self._curator.hear(answer)
+
     def rename(self, label: tuple[str, str], name: str) -> None:
         """Give a class another name of its level. Images that come with the old one still count for it."""
         with _told():
@@ -179,7 +193,7 @@ class Classifier:
     def state_dict(self) -> dict[str, Any]:
         """What `save` writes: nested dicts of tensors and JSON values."""
         return {
-            "options": self._options,
+            "options": self.options,
             "sourced": self._sourced,
             "tree": self._truth.dumps() if self._truth else None,
             "curator": self._curator.state_dict(),
@@ -269,10 +283,3 @@ def _asked(truth: Taxonomy | None, source: KnowledgeSource | None) -> KnowledgeS
     if source is None:
         return Silent() if truth is None else Oracle(truth)
     return source if truth is None else Chain(Oracle(truth), source)
-
-
-def _read_tree(file: str | Path, levels: Sequence[str]) -> Taxonomy:
-    tree, ranks = read_tree(Path(file))
-    if tuple(ranks) != tuple(levels):
-        raise InputError(f"{file} has the levels {', '.join(ranks)}, but {', '.join(levels)} were asked for")
-    return tree

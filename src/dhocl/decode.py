@@ -9,13 +9,23 @@ from dhocl.taxonomy import UNKNOWN, Taxonomy
 
 
 def folded(probabilities: dict[int, Tensor], taxonomy: Taxonomy) -> dict[int, Tensor]:
-    """Probabilities (B, classes) per level with what falls on a merged class's column given to its accepted class."""
-    if not taxonomy.merged:
+    """Probabilities (B, classes) per level, as the learner last knew them -> those of today's classes.
+
+    What falls on a merged class's column is its accepted class's. A class that came since has 0, and on a level that
+    came since all are alike.
+    """
+    widths = {level: p.shape[1] for level, p in probabilities.items()}
+    if widths == taxonomy.widths and not taxonomy.merged:
         return probabilities
     whole = {}
-    for level, p in probabilities.items():
-        accepted = taxonomy.ancestors(level, level)[: p.shape[1]]  # the tree may have grown since the last batch
-        whole[level] = p.new_zeros(len(p), taxonomy.widths[level]).index_add(1, accepted, p)
+    some = next(iter(probabilities.values()))
+    for level, width in taxonomy.widths.items():
+        p = probabilities.get(level)
+        if p is None:
+            whole[level] = some.new_full((len(some), width), 1 / width)
+        else:
+            accepted = taxonomy.ancestors(level, level)[: p.shape[1]]
+            whole[level] = p.new_zeros(len(p), width).index_add(1, accepted, p)
     return whole
 
 

@@ -126,13 +126,16 @@ class Taxonomy:
     # -- reading ----------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
+        """Nodes, synonyms among them."""
         return len(self.labels)
 
     def __contains__(self, label: object) -> bool:
+        """Some class has or had this name."""
         return label in self._ids
 
     def __iter__(self) -> Iterator[Label]:
-        return iter(self.labels)
+        """The classes, each by its present name."""
+        return (label for node, label in enumerate(self.labels) if self._accepted[node] == node)
 
     @property
     def version(self) -> int:

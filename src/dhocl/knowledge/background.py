@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from queue import SimpleQueue
 from threading import Thread
 
-from dhocl.knowledge.source import KnowledgeSource, Link
+from dhocl.knowledge.source import KnowledgeSource, Statement
 from dhocl.taxonomy import Label
 
 
@@ -16,29 +16,36 @@ class Background:
 
     The first question about a class is put aside and answered "not yet". When the class is asked about again and an
     answer is there, it is given; an empty one is dropped and the question put anew, with the classes known by then. A
-    source that fails has no answer yet. What is under way when a process ends is lost, and asked again by the next.
+    source that fails has no answer yet. One that hangs holds up the questions behind it, but neither the learner nor
+    the end of the process. What is under way then is lost, and asked again by the next.
     """
 
     def __init__(self, source: KnowledgeSource) -> None:
         self._source = source
-        self._questions: SimpleQueue[tuple[Label, Collection[Label]]] = SimpleQueue()
+        self._questions: SimpleQueue[tuple[Label, Collection[Label]] | None] = SimpleQueue()
         self._asked: set[Label] = set()
-        self._answers: dict[Label, list[Link]] = {}  # filled by the thread
+        self._answers: dict[Label, Sequence[Statement]] = {}  # filled by the thread
+        self._closed = False
         Thread(target=self._work, daemon=True).start()
 
-    def query(self, label: Label, known: Collection[Label]) -> list[Link]:
+    def query(self, label: Label, known: Collection[Label]) -> Sequence[Statement]:
         if label in self._answers:
             self._asked.discard(label)
-            if links := self._answers.pop(label):
-                return links
+            if answer := self._answers.pop(label):
+                return answer
         if label not in self._asked:
             self._asked.add(label)
             self._questions.put((label, dict.fromkeys(known).keys()))  # a copy, for `known` goes on growing
         return []
 
+    def close(self) -> None:
+        """Ask no more. It waits for nothing: the thread ends after the question that is under way."""
+        self._closed = True
+        self._questions.put(None)
+
     def _work(self) -> None:
-        while True:
-            label, known = self._questions.get()
+        while (question := self._questions.get()) and not self._closed:
+            label, known = question
             try:
                 self._answers[label] = self._source.query(label, known)
             except Exception as problem:  # of any kind: the thread must live on

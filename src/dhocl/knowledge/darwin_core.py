@@ -8,17 +8,16 @@ from pathlib import Path
 from dhocl.data.dwca import Bundle
 from dhocl.data.taxa import Taxa
 from dhocl.errors import InputError
-from dhocl.knowledge.source import Link, Oracle
+from dhocl.knowledge.source import Oracle, Statement, Synonym
 from dhocl.taxonomy import Label
 
 
 class DarwinCore:
-    """Links between ranks, from an archive (zip or folder) or a table with a header line.
+    """Links between ranks and accepted names, from an archive (zip or folder) or a table with a header line.
 
-    `levels` names the ranks that the classes have, coarsest first. A name is matched with or without its author.
-    Synonyms stand for their accepted names: a synonym is told the parent of the accepted name, and a class known by a
-    synonym is found by those below it. A name that a rank has twice is ambiguous and told nothing about, unless its
-    parent is added as in 'Morus (Sulidae)'.
+    `levels` names the ranks that the classes have, coarsest first. A name is matched with or without its author. Other
+    names of a class are answered as synonyms of the accepted one, whichever comes first. A name that a rank has twice
+    is ambiguous and told nothing about, unless its parent is added as in 'Morus (Sulidae)'.
     """
 
     def __init__(self, path: str | Path, levels: Sequence[str]) -> None:
@@ -36,14 +35,11 @@ class DarwinCore:
         node = self._synonyms.get(label)
         return label if node is None else self._tree.labels[node]
 
-    def query(self, label: Label, known: Collection[Label]) -> list[Link]:
+    def query(self, label: Label, known: Collection[Label]) -> list[Statement]:
         own = self.accepted(label)
-        standing = {self.accepted(other): other for other in [*known, label]}
-        standing |= {other: other for other in known if other in standing}  # who has the accepted name stands first
-        links = []
-        for child, parent in self._oracle.query(own, standing):
-            if child == own:
-                links.append((label, standing[parent]))
-            elif standing[own] == label:  # else what is below belongs to the accepted name, which is known too
-                links.append((standing[child], label))
-        return links
+        names: dict[Label, list[Label]] = {}  # accepted name -> those in use
+        for other in {**dict.fromkeys(known), label: None}:
+            names.setdefault(self.accepted(other), []).append(other)
+        synonyms = [Synonym(name, own) for name in names[own] if name != own]
+        links = [(names[child][0], names[parent][0]) for child, parent in self._oracle.query(own, names)]
+        return [*synonyms, *links]

@@ -35,14 +35,14 @@ def pseudo_labels(p: dict[int, Tensor], y: Tensor, tree: Taxonomy, threshold: fl
     Levels above it need no guess: they are the tree's to tell, and stay unknown where it does not.
     """
     lines = lineages(tree)
-    at = given = tree.resolve(y)
+    at = y
     for level in tree.levels:
-        nodes = tree.nodes(level)  # (C,)
+        nodes = tree.resolve(tree.nodes(level))  # (C,) the column of a merged class speaks for its accepted class
         place = (lines[at] == at[:, None]).long().argmax(1)  # (n,) of its own level
-        below = (lines[nodes][:, place].t() == at[:, None]) & (tree.resolve(nodes) == nodes)  # (n, C)
+        below = lines[nodes][:, place].t() == at[:, None]  # (n, C)
         best, column = p[level].masked_fill(~below, -1).max(1)
         at = torch.where(best >= threshold, nodes[column], at)
-    return torch.where(at == given, UNKNOWN, at)
+    return torch.where(at == y, UNKNOWN, at)
 
 
 class PseudoLabelled(Scored):
@@ -56,7 +56,7 @@ class PseudoLabelled(Scored):
         super().insert(**items, pseudo=torch.full_like(items["y"], UNKNOWN))
 
     def classes(self, items: dict[str, Tensor]) -> Tensor:
-        y, pseudo = self.tree.resolve(items["y"])[:, None], items["pseudo"]
+        y, pseudo = items["y"][:, None], items["pseudo"]
         line = lineages(self.tree)[pseudo.clamp_min(0)]  # (n, levels)
         given = (line == y).long()
         below = (given.cumsum(1) - given > 0) & (pseudo != UNKNOWN)[:, None]
@@ -88,6 +88,13 @@ class Sightings:
             self.seen += 1
         return p
 
+    def follow(self, taxonomy: Taxonomy) -> None:
+        """A class was met when the first of its synonyms was."""
+        firsts, self._first = self._first, {}
+        for node, first in firsts.items():
+            accepted = taxonomy.accepted(node)
+            self._first[accepted] = min(first, self._first.get(accepted, first))
+
     def state_dict(self) -> dict[str, Any]:
         return {"seen": self.seen, "first": [[node, sample] for node, sample in self._first.items()]}
 
@@ -114,6 +121,7 @@ class PLFMS(CLIB):
         return PseudoLabelled(self.setup.buffer, self.rng, self.settings.quota == "level")
 
     def chosen(self, batch: Batch) -> Batch:
+        self.sightings.follow(self.memory.tree)
         first = self.sightings.seen == 0
         used = self.rng.random(len(batch.y)) < self.sightings.meet(batch.y)
         if first or not self.memory.size:  # nothing else to train on

@@ -125,10 +125,10 @@ def _add_learning(app: FastAPI, service: Service) -> None:
         for part in ("child", "parent", "class"):
             if part in content:
                 _check_rank(content[part]["rank"], service.ranks, part)
-        if isinstance(revision, schema.Link):
-            child, parent = (service.ranks.index(label.rank) for label in (revision.child, revision.parent))
-            if parent >= child:
-                raise HTTPException(422, "the parent's rank must be coarser than the child's")
+        if "parent" in content:
+            below = content.get("child") or content["class"]
+            if service.ranks.index(content["parent"]["rank"]) >= service.ranks.index(below["rank"]):
+                raise HTTPException(422, "a parent's rank is coarser")
         numbers = await _appended(service, "revision", [content])
         return {"accepted": numbers[0]}
 

@@ -52,13 +52,13 @@ class Engine:
         self._most_pixels = most_pixels
         self._pace = pace
         self._saved, self._saved_at = model.applied, time.monotonic()
-        self._learned_at: deque[tuple[float, int]] = deque([(time.monotonic(), 0)], maxlen=1000)
+        self._began = time.monotonic()
+        self._learned_at: deque[tuple[float, int]] = deque(maxlen=1000)  # when, and how many
         self._wake, self._stopping = Event(), Event()
         self._thread = Thread(target=self._run, name="engine")
         self.view: View = model.view()
         self.failed = False
-        if journal.last < model.applied:
-            raise InputError(f"the journal in {folder.parent} is older than the model beside it: restore it")
+        self._check(model)
 
     def start(self) -> None:
         self._thread.start()
@@ -81,8 +81,8 @@ class Engine:
     def per_second(self) -> float:
         """Observations learned, over the last half minute."""
         now = time.monotonic()
-        points = [point for point in self._learned_at if now - point[0] <= WINDOW]
-        return sum(n for _, n in points) / WINDOW
+        window = min(WINDOW, max(1.0, now - self._began))
+        return sum(count for when, count in list(self._learned_at) if now - when <= window) / window
 
     def _run(self) -> None:
         try:
@@ -105,8 +105,6 @@ class Engine:
         if not entries:
             return []
         first = entries[0]
-        if first.number != self._model.applied + 1:
-            raise InputError(f"the journal lacks entry {self._model.applied + 1}: restore it")
         if first.step is None and first.kind != "observation":
             return [first]
         same = [entry.step == first.step and entry.kind == first.kind for entry in entries]
@@ -152,8 +150,7 @@ class Engine:
         if entry.state == "refused":
             raise InputError((entry.outcome or {})["reason"])
         content = self._journal.image(entry.number)
-        if content is None:
-            raise RuntimeError(f"the journal lacks the image of entry {entry.number}")
+        assert content is not None
         return images.pixels(content, self._model.classifier.image_size, self._most_pixels)
 
     def _revise(self, entry: Entry) -> list[Outcome]:
@@ -180,7 +177,14 @@ class Engine:
         model = Model.load(self._folder)
         if model is None:
             raise InputError(f"{self._folder} holds no whole checkpoint")
+        self._check(model)
         self._model, self._saved = model, model.applied
+
+    def _check(self, model: Model) -> None:
+        if not self._journal.whole(model.applied):
+            raise InputError(
+                f"the journal in {self._folder.parent} does not go on where its checkpoint ends: restore it"
+            )
 
     def _save_if_due(self) -> None:
         waited = time.monotonic() - self._saved_at

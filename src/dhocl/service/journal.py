@@ -156,6 +156,16 @@ class Journal:
         """The newest observations, newest first."""
         return self._entries("WHERE kind = 'observation' ORDER BY number DESC LIMIT ?", limit)
 
+    def whole(self, applied: int) -> bool:
+        """Whether a model that stands at `applied` can be brought up to date: nothing that it needs is missing."""
+        query = """
+            SELECT (SELECT count(*) FROM entries WHERE number > ?1)
+                 = (SELECT coalesce(max(seq), 0) - ?1 FROM sqlite_sequence)
+               AND (SELECT count(*) FROM entries WHERE number > ?1 AND kind = 'observation')
+                 = (SELECT count(*) FROM images WHERE number > ?1)
+        """
+        return bool(self._one(query, applied))
+
     def image(self, number: int) -> bytes | None:
         return self._one("SELECT content FROM images WHERE number = ?", number)  # type: ignore[no-any-return]
 

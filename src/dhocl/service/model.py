@@ -15,6 +15,7 @@ from dhocl import checkpoint
 from dhocl.classifier import Classifier
 from dhocl.decode import known_paths
 from dhocl.errors import InputError
+from dhocl.knowledge.source import from_json
 from dhocl.service.beliefs import Beliefs, believe, described
 from dhocl.service.calibration import Sharpness, gradients
 from dhocl.service.progress import Progress
@@ -34,7 +35,6 @@ class Model:
         self.progress = Progress(self.ranks)
         self._betas = {level: Sharpness() for level in range(len(self.ranks))}
         self._path_beta = Sharpness()
-        self._told: set[int] = set()  # nodes whose parent somebody has told by hand
 
     @property
     def taxonomy(self) -> Taxonomy:
@@ -53,17 +53,16 @@ class Model:
         match revision:
             case {"kind": "link", "child": child, "parent": parent}:
                 self.classifier.link(_pair(child), _pair(parent))
-                self._told.add(self._node(_pair(child)))
             case {"kind": "unlink", "child": child}:
                 self.classifier.unlink(_pair(child))
-                self._told.add(self._node(_pair(child)))
+            case {"kind": "add", "class": label, "parent": parent}:
+                self.classifier.add(_pair(label), _pair(parent))
             case {"kind": "rename", "class": label, "to": name}:
                 self.classifier.rename(_pair(label), name)
             case {"kind": "merge", "class": label, "into": name}:
                 self.classifier.merge(_pair(label), (name, label["rank"]))
-            case {"kind": "answer", "links": links}:
-                for child, parent in links:
-                    self._hear(_pair(child), _pair(parent))
+            case {"kind": "answer", "said": said}:
+                self.classifier.hear(map(from_json, said))
             case _:
                 raise InputError("there is no such revision")
 
@@ -80,7 +79,6 @@ class Model:
             "progress": self.progress.state_dict(),
             "betas": {str(level): sharpness.state_dict() for level, sharpness in self._betas.items()},
             "path_beta": self._path_beta.state_dict(),
-            "told": sorted(self._told),
         }
         checkpoint.save(folder, {"classifier": self.classifier.state_dict(), "service": service})
 
@@ -97,7 +95,6 @@ class Model:
         for level, sharpness in model._betas.items():
             sharpness.load_state_dict(service["betas"][str(level)])
         model._path_beta.load_state_dict(service["path_beta"])
-        model._told = set(service["told"])
         return model
 
     def _judge(self, images: Sequence[np.ndarray], labels: Sequence[Label]) -> list[dict[str, Any] | None]:
@@ -141,22 +138,6 @@ class Model:
         probability, column = beliefs.ranks[level][row].max(0)
         name = self.taxonomy.labels[int(self.taxonomy.nodes(level)[int(column)])].name
         return {"name": name, "probability": float(probability)}
-
-    def _hear(self, child: tuple[str, str], parent: tuple[str, str]) -> None:
-        """A source's link: a parent is replaced only by a nearer one, and never where somebody told by hand."""
-        tree = self.taxonomy
-        below, above = self._node(child), self._node(parent)
-        if below in {tree.accepted(node) for node in self._told}:
-            return
-        present = tree.parent(below)
-        if present == UNKNOWN or tree.labels[present].level < tree.labels[above].level:
-            self.classifier.link(child, parent)
-
-    def _node(self, pair: tuple[str, str]) -> int:
-        label = Label(pair[0], self.ranks.index(pair[1]))
-        if label not in self.taxonomy:
-            raise InputError(f"{label} is not in the taxonomy")
-        return self.taxonomy.id(label)
 
 
 class View:

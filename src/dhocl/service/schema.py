@@ -115,7 +115,15 @@ class Merge(Strict):
     into: Name
 
 
-Revision = Annotated[Link | Unlink | Rename | Merge, Field(discriminator="kind")]
+class Add(Strict):
+    """A class below a known one, announced before its first image: so a class is split."""
+
+    kind: Literal["add"]
+    class_: Class = Field(alias="class")
+    parent: Class
+
+
+Revision = Annotated[Link | Unlink | Rename | Merge | Add, Field(discriminator="kind")]
 
 
 class TreeNode(BaseModel):

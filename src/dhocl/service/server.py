@@ -49,7 +49,7 @@ def start(
     if token is None and protect_reading:
         raise InputError("--protect-reading needs a --token-file")
     listener = _listen(host, port)
-    service = Service(folder, options, Limits(**limits), Pace(entries=checkpoint_every))
+    service = Service(folder, options, Limits(**limits), Pace(entries=checkpoint_every), sources)
     serve(service, listener, token, protect_reading)
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import fcntl
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from dhocl.classifier import Classifier
 from dhocl.errors import InputError
+from dhocl.knowledge import Statement, open_source
+from dhocl.knowledge.source import to_json
 from dhocl.service import reports
+from dhocl.service.asking import Asker
 from dhocl.service.bodies import Limits
 from dhocl.service.engine import Engine, Pace
 from dhocl.service.journal import Journal
@@ -19,8 +23,12 @@ from dhocl.service.model import Model
 class Service:
     """Everything behind the routes. One process at a time may have a folder."""
 
-    def __init__(self, folder: Path, options: dict[str, Any], limits: Limits, pace: Pace) -> None:
+    def __init__(
+        self, folder: Path, options: dict[str, Any], limits: Limits, pace: Pace, sources: Sequence[str] = ()
+    ) -> None:
         """`options` are those of a new classifier; a model that is there has its own."""
+        if not (folder / "checkpoints").exists() and "levels" not in options:
+            raise InputError(f"{folder} holds no model: give --levels, coarsest first, such as family,genus,species")
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(folder / "lock")
         self.limits = limits
@@ -30,12 +38,18 @@ class Service:
         self.ranks = model.ranks
         self.image_size = model.classifier.image_size
         self.engine = Engine(folder / "checkpoints", model, self.journal, self._announce, limits.pixels, pace)
+        source = open_source(*sources, levels=self.ranks) if sources else None
+        self._asker = Asker(source, lambda: self.engine.view.taxonomy, self._hear) if source else None
 
     def start(self) -> None:
         self.live.open()
         self.engine.start()
+        if self._asker:
+            self._asker.start()
 
     def stop(self) -> None:
+        if self._asker:
+            self._asker.stop()
         self.engine.stop()
         self.journal.close()
         self._lock.close()
@@ -43,6 +57,11 @@ class Service:
     def metrics(self) -> dict[str, Any]:
         engine, journal = self.engine, self.journal
         return reports.metrics(engine.view, journal.observations, journal.queued, engine.per_second)
+
+    def _hear(self, answer: list[Statement]) -> None:
+        """Through the journal, like everything that changes the model."""
+        self.journal.append("revision", [{"kind": "answer", "said": [to_json(said) for said in answer]}])
+        self.engine.wake()
 
     def _announce(self, news: list[tuple[str, Any]]) -> None:
         if self.live.listeners:
@@ -59,13 +78,13 @@ class Service:
 def _opened(folder: Path, options: dict[str, Any]) -> Model:
     model = Model.load(folder / "checkpoints")
     if model is not None:
-        if options["levels"] and list(options["levels"]) != model.ranks:
-            raise InputError(f"the model in {folder} has the levels {', '.join(model.ranks)}: leave out --levels")
+        for name, value in options.items():
+            if (own := model.classifier.options.get(name)) != value:
+                flag = name.replace("_", "-")
+                raise InputError(f"the model in {folder} was made with another --{flag} ({own}): leave it out")
         return model
     if (folder / "journal.sqlite").exists():
         raise InputError(f"{folder} holds a journal, but no whole checkpoint: restore one, or take another folder")
-    if not options["levels"]:
-        raise InputError(f"{folder} holds no model yet: give --levels, coarsest first, such as family,genus,species")
     model = Model(Classifier(**options))
     model.save(folder / "checkpoints")
     return model
