@@ -68,6 +68,18 @@ def test_saved_and_loaded_goes_on_exactly(tree: Path, tmp_path: Path) -> None:
     assert first.taxonomy.dumps() == second.taxonomy.dumps()
 
 
+def test_what_is_told_after_loading_is_dated_like_what_is_told_without(tree: Path, tmp_path: Path) -> None:
+    first = small(tree)
+    for seed in range(3):  # the later ones bring nothing new
+        first.learn(*examples(20, seed))
+    first.save(tmp_path / "model")
+    second = Classifier.load(tmp_path / "model")
+    for classifier in (first, second):
+        classifier.unlink(("robin", "species"))
+    assert first.taxonomy.events[-1] == second.taxonomy.events[-1]
+    assert first.taxonomy.events[-1].time == first.taxonomy.time
+
+
 def test_a_reader_stays_as_it_is(tree: Path) -> None:
     classifier = small(tree)
     classifier.learn(*examples(20))

@@ -79,7 +79,7 @@ class Classifier:
             "settings": settings or {},
         }
         self._sourced = source is not None
-        self._truth = truth
+        self.tree = truth
         self.levels = tuple(levels)
         self.image_size = image_size
         self.batch = batch
@@ -195,7 +195,7 @@ class Classifier:
         return {
             "options": self.options,
             "sourced": self._sourced,
-            "tree": self._truth.dumps() if self._truth else None,
+            "tree": self.tree.dumps() if self.tree else None,
             "curator": self._curator.state_dict(),
             "learner": self._learner.state_dict(),
         }
@@ -208,8 +208,8 @@ class Classifier:
         options["backbone"] = backbone or options["backbone"]
         classifier = cls(options.pop("levels"), source=source, **options)
         if state["tree"] is not None:
-            classifier._truth = Taxonomy.loads(state["tree"])
-            classifier._curator.source = _asked(classifier._truth, source)
+            classifier.tree = Taxonomy.loads(state["tree"])
+            classifier._curator.source = _asked(classifier.tree, source)
         classifier._curator.load_state_dict(state["curator"])
         classifier._learner.load_state_dict(state["learner"])
         return classifier

@@ -370,16 +370,19 @@ def serve(
             help="Whom else to ask: `tree:FILE`, `wordnet:DIR`, `darwin_core:PATH` or `llm`; may be repeated.",
         ),
     ] = None,
-    method: Annotated[str, _option("--method", panel=MODEL, help="Of a new model: see `dhocl list methods`.")] = "halo",
+    method: Annotated[
+        str | None, _option("--method", panel=MODEL, help="Of a new model: see `dhocl list methods`; halo by default.")
+    ] = None,
     backbone: Annotated[
-        str, _option("--backbone", panel=MODEL, help="Of a new model: see `dhocl list backbones`.")
-    ] = "efficientnet_lite0",
+        str | None,
+        _option("--backbone", panel=MODEL, help="Likewise: see `dhocl list backbones`; efficientnet_lite0 by default."),
+    ] = None,
     image_size: Annotated[
-        int, _option("--image-size", panel=MODEL, help="Of a new model: side in pixels at which it looks.")
-    ] = 96,
+        int | None, _option("--image-size", panel=MODEL, help="Likewise: side in pixels at which it looks; 96.")
+    ] = None,
     buffer: Annotated[
-        int, _option("--buffer", panel=MODEL, help="Of a new model: images that it keeps for replay.")
-    ] = 1000,
+        int | None, _option("--buffer", panel=MODEL, help="Likewise: images that it keeps for replay; 1000.")
+    ] = None,
     host: Annotated[
         str, _option("--host", panel=ACCESS, help="Address to listen on; one that others can reach needs a token.")
     ] = "127.0.0.1",
@@ -418,7 +421,7 @@ def serve(
     except ModuleNotFoundError as error:
         raise InputError(f"the service needs {error.name}: pip install 'dhocl[serve]'") from None
     options = {
-        "levels": [level.strip() for level in levels.split(",")] if levels else [],
+        "levels": [level.strip() for level in levels.split(",")] if levels else None,
         "tree": tree,
         "method": method,
         "backbone": backbone,
@@ -426,7 +429,8 @@ def serve(
         "buffer": buffer,
     }
     limits = {"queue": queue, "batch": batch, "image_bytes": image_mb * 2**20, "pixels": megapixels * 1_000_000}
-    start(model, options, source or [], limits, checkpoint_every, host, port, token_file, protect_reading)
+    given = {name: value for name, value in options.items() if value is not None}
+    start(model, given, source or [], limits, checkpoint_every, host, port, token_file, protect_reading)
 
 
 # What the operating system refuses for want of room or rights.

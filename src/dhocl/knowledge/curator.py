@@ -117,6 +117,7 @@ class Curator:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.step = state["step"]
         self.taxonomy = Taxonomy.loads(state["taxonomy"])
+        self.taxonomy.time = self.step  # which may be later than the last event
         self.pending = deque((due, [from_json(said) for said in answer]) for due, answer in state["pending"])
         self.waiting = {node: (first, due) for node, first, due in state.get("waiting", [])}  # older ones have none
         self.settled = set(state.get("settled", []))

@@ -224,6 +224,8 @@ def _check_rank(rank: str, ranks: list[str], what: str) -> None:
 
 def _check_room(count: int, service: Service) -> None:
     queued = service.journal.queued
+    if count > service.limits.queue:
+        raise HTTPException(413, f"{count} observations: at most {service.limits.queue} fit into the queue")
     if queued + count > service.limits.queue:
         seconds = math.ceil(min(60, max(1, count / max(service.engine.per_second, 0.1))))
         raise HTTPException(429, f"{queued} entries wait already", {"Retry-After": str(seconds)})

@@ -16,13 +16,14 @@ from torch import Tensor
 
 FADING = 0.998  # per observation: about the last 500 count
 PRIOR = 25.0  # squared gradients that are taken for granted; no step is larger than 1 / (2 √25)
+LEAST = 1e-12  # probability that counts as 0
 STEEPEST = 5.0  # a single surprise must not count for hundreds of others
 BOUND = math.log(20.0)  # of |log β|
 
 
 def sharpened(p: Tensor, beta: float) -> Tensor:
     """(B, C) probabilities -> (B, C) with each raised to the power of beta, summing to 1."""
-    return (beta * _log(p)).softmax(1)
+    return (beta * p.clamp_min(LEAST).log()).softmax(1)
 
 
 def gradients(q: Tensor, true: Tensor) -> Tensor:
@@ -30,12 +31,9 @@ def gradients(q: Tensor, true: Tensor) -> Tensor:
 
     With q = softmax(β s) it is β (E_q s - E_right s), and log q is β s but for a constant: β and s need not be known.
     """
-    right = q * true / (q * true).sum(1, keepdim=True).clamp_min(1e-30)
-    return ((q - right) * _log(q)).sum(1).clamp(-STEEPEST, STEEPEST)
-
-
-def _log(p: Tensor) -> Tensor:
-    return p.clamp_min(1e-12).log()
+    q = q.clamp_min(LEAST)
+    right = q * true / (q * true).sum(1, keepdim=True)
+    return ((q - right) * q.log()).sum(1).clamp(-STEEPEST, STEEPEST)
 
 
 class Sharpness:

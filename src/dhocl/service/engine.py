@@ -87,17 +87,21 @@ class Engine:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
-                if entries := self._next():
-                    self._apply(entries)
-                else:
+                if not self.turn():
                     self._wake.wait(timeout=1.0)
                     self._wake.clear()
                     self._stopping.wait(LINGER)
                 self._save_if_due()
-            self._save()
+            self.save()
         except Exception:
             self.failed = True
             logger.exception("the engine has stopped; nothing accepted is lost: mend the cause and start again")
+
+    def turn(self) -> bool:
+        """Apply a micro-batch, if something waits."""
+        if entries := self._next():
+            self._apply(entries)
+        return bool(entries)
 
     def _next(self) -> list[Entry]:
         """A micro-batch as it was before a crash; else observations that follow one another, or a revision alone."""
@@ -189,9 +193,10 @@ class Engine:
     def _save_if_due(self) -> None:
         waited = time.monotonic() - self._saved_at
         if self._model.applied - self._saved >= self._pace.entries or waited >= self._pace.seconds:
-            self._save()
+            self.save()
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """A checkpoint, if something has changed since the last."""
         if self._model.applied == self._saved:
             return
         self._saved_at = time.monotonic()

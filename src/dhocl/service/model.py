@@ -71,6 +71,9 @@ class Model:
         return View(self, betas, self._path_beta.beta)
 
     def save(self, folder: Path) -> None:
+        checkpoint.save(folder, self.state_dict())
+
+    def state_dict(self) -> dict[str, Any]:
         service = {
             "applied": self.applied,
             "step": self.step,
@@ -80,7 +83,7 @@ class Model:
             "betas": {str(level): sharpness.state_dict() for level, sharpness in self._betas.items()},
             "path_beta": self._path_beta.state_dict(),
         }
-        checkpoint.save(folder, {"classifier": self.classifier.state_dict(), "service": service})
+        return {"classifier": self.classifier.state_dict(), "service": service}
 
     @classmethod
     def load(cls, folder: Path) -> Model | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dhocl.classifier import Classifier
 from dhocl.errors import InputError
-from dhocl.knowledge import Statement, open_source
+from dhocl.knowledge import Statement, open_source, open_tree
 from dhocl.knowledge.source import to_json
 from dhocl.service import reports
 from dhocl.service.asking import Asker
@@ -78,16 +78,25 @@ class Service:
 def _opened(folder: Path, options: dict[str, Any]) -> Model:
     model = Model.load(folder / "checkpoints")
     if model is not None:
-        for name, value in options.items():
-            if (own := model.classifier.options.get(name)) != value:
-                flag = name.replace("_", "-")
-                raise InputError(f"the model in {folder} was made with another --{flag} ({own}): leave it out")
+        _check_same(model.classifier, dict(options), folder)
         return model
     if (folder / "journal.sqlite").exists():
         raise InputError(f"{folder} holds a journal, but no whole checkpoint: restore one, or take another folder")
     model = Model(Classifier(**options))
     model.save(folder / "checkpoints")
     return model
+
+
+def _check_same(classifier: Classifier, options: dict[str, Any], folder: Path) -> None:
+    """A model stays what it was made as: the same flags may be given again, but no others."""
+    file = options.pop("tree", None)
+    tree = open_tree(file, classifier.levels) if file else None
+    if tree and (classifier.tree is None or tree.dumps() != classifier.tree.dumps()):
+        raise InputError(f"the model in {folder} was made without this --tree: give it as --source tree:{file}")
+    for name, value in options.items():
+        if (own := classifier.options[name]) != value:
+            flag = name.replace("_", "-")
+            raise InputError(f"the model in {folder} was made with --{flag} {own}, not {value}: leave it out")
 
 
 def _locked(path: Path) -> Any:

@@ -1,0 +1,430 @@
+"""The contract, spoken over a real connection."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from io import BytesIO
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+from dhocl.service.bodies import Limits
+from dhocl.service.engine import Engine
+from serving import encoded, examples, post, running, settled, until
+
+TEXT_AS_IMAGE = b'--x\r\nContent-Disposition: form-data; name="image"\r\n\r\nabc\r\n--x--\r\n'
+TREE = {"robin": "bird", "crow": "bird", "cod": "fish", "carp": "fish"}
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A service that has learned birds and fish and their tree."""
+    with running(tmp_path_factory.mktemp("taught") / "m") as client:
+        for seed in range(8):
+            assert post(client, examples(24, seed)).status_code == 202
+        settled(client)
+        for child, parent in TREE.items():
+            link(client, child, parent)
+        settled(client)
+        yield client
+
+
+@pytest.fixture
+def fresh(tmp_path: Any) -> Iterator[httpx.Client]:
+    with running(tmp_path / "m") as client:
+        yield client
+
+
+def link(client: httpx.Client, child: str, parent: str) -> httpx.Response:
+    body = {"kind": "link", "child": {"name": child, "rank": "species"}, "parent": {"name": parent, "rank": "kind"}}
+    return client.post("/taxonomy", json=body)
+
+
+def names(client: httpx.Client) -> dict[str, str | None]:
+    """Class -> parent."""
+    nodes = client.get("/taxonomy").json()["nodes"]
+    by_id = {node["id"]: node["name"] for node in nodes}
+    return {node["name"]: by_id.get(node["parent"]) for node in nodes}
+
+
+def test_it_learns_and_predicts(taught: httpx.Client) -> None:
+    test = [example for example in examples(40, seed=99) if example[2] == "species"]
+    files = [("image", ("x.png", image, "image/png")) for image, _, _ in test]
+    found = taught.post("/predict", files=files).json()["predictions"]
+    assert len(found) == len(test)
+    right = [
+        prediction["ranks"]["species"]["name"] == name for prediction, (_, name, _) in zip(found, test, strict=True)
+    ]
+    assert sum(right) >= 0.9 * len(right)
+    for prediction in found:
+        path = prediction["path"]
+        assert [node["rank"] for node in path] == ["kind", "species"]
+        assert TREE[path[1]["name"]] == path[0]["name"]
+        assert 0 < path[1]["probability"] <= path[0]["probability"] <= 1
+        assert prediction["answer"] == path[1]
+        assert all(0 < guess["probability"] <= 1 for guess in prediction["ranks"].values())
+
+
+def test_an_answer_is_as_deep_as_it_is_sure(taught: httpx.Client) -> None:
+    image = {"image": ("x.png", examples(2, seed=7)[1][0])}
+    path = taught.post("/predict", files=image).json()["predictions"][0]["path"]
+    between = (path[0]["probability"] + path[1]["probability"]) / 2
+    for confidence, answer in [(0, path[1]), (between, path[0]), (1, None)]:
+        found = taught.post("/predict", files=image, params={"confidence": confidence}).json()["predictions"][0]
+        assert found["answer"] == answer
+
+
+def test_json_and_multipart_say_the_same(taught: httpx.Client) -> None:
+    image = examples(1, seed=3)[0][0]
+    by_form = taught.post("/predict", files={"image": ("x", image)}).json()
+    by_json = taught.post("/predict", json={"images": [base64.b64encode(image).decode()]}).json()
+    assert by_form == by_json
+
+
+def test_observations_as_json(fresh: httpx.Client) -> None:
+    given = [{"image": base64.b64encode(i).decode(), "name": n, "rank": r} for i, n, r in examples(5)]
+    answer = fresh.post("/observations", json={"observations": given})
+    assert (answer.status_code, answer.json()["accepted"]) == (202, [1, 2, 3, 4, 5])
+    assert settled(fresh)["learned"] == 5
+    recent = fresh.get("/observations/recent", params={"n": 3}).json()
+    assert [(r["number"], r["name"], r["rank"], r["state"]) for r in recent] == [
+        (n + 1, given[n]["name"], given[n]["rank"], "learned") for n in (4, 3, 2)
+    ]
+
+
+def test_nothing_is_predicted_before_something_is_learned(fresh: httpx.Client) -> None:
+    answer = fresh.post("/predict", files={"image": ("x", examples(1)[0][0])})
+    assert (answer.status_code, answer.json()) == (409, {"detail": "nothing is learned yet: post observations first"})
+    assert fresh.get("/taxonomy").json() == {"ranks": ["kind", "species"], "version": 0, "nodes": []}
+    assert fresh.get("/observations/recent").json() == []
+
+
+def test_the_tree_and_its_events_agree(taught: httpx.Client) -> None:
+    tree = taught.get("/taxonomy").json()
+    events = taught.get("/taxonomy/events").json()
+    assert events["version"] == tree["version"] == len(events["events"])
+    built: dict[int, dict[str, Any]] = {}
+    for event in events["events"]:  # a client that only follows events
+        if event["kind"] == "add":
+            built[event["node"]] = {
+                "name": event["name"],
+                "rank": event["rank"],
+                "parent": None,
+                "since": event["number"],
+            }
+        elif event["kind"] == "link":
+            built[event["node"]]["parent"] = event["parent"]
+        elif event["kind"] == "unlink":
+            built[event["node"]]["parent"] = None
+    assert [{"id": node, **rest} for node, rest in built.items()] == tree["nodes"]
+    later = taught.get("/taxonomy/events", params={"since": 4}).json()["events"]
+    assert later == events["events"][4:]
+    assert taught.get("/taxonomy/events", params={"since": 10**9}).json()["events"] == []
+
+
+def test_revisions(fresh: httpx.Client) -> None:
+    post(fresh, examples(30))
+    settled(fresh)
+    for child, parent in TREE.items():
+        assert link(fresh, child, parent).status_code == 202
+    cod, crow = {"name": "cod", "rank": "species"}, {"name": "crow", "rank": "species"}
+    numbers = [
+        fresh.post("/taxonomy", json=body).json()["accepted"]
+        for body in (
+            {"kind": "unlink", "child": cod},
+            {"kind": "rename", "class": {"name": "bird", "rank": "kind"}, "to": "Aves"},
+            {"kind": "merge", "class": crow, "into": "robin"},
+            {"kind": "add", "class": {"name": "auk", "rank": "species"}, "parent": {"name": "Aves", "rank": "kind"}},
+            {"kind": "merge", "class": crow, "into": "unicorn"},
+        )
+    ]
+    settled(fresh)
+    assert names(fresh) == {
+        "Aves": None, "fish": None, "robin": "Aves", "cod": None, "carp": "fish", "auk": "Aves"
+    }  # fmt: skip
+    states = [fresh.get(f"/entries/{number}").json()["state"] for number in numbers]
+    assert states == ["done", "done", "done", "done", "refused"]
+    image = {"image": ("x", examples(1)[0][0])}
+    assert fresh.post("/predict", files=image).status_code == 200, "a class without an image is there by now"
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (
+            {"kind": "link", "child": {"name": "a", "rank": "kind"}, "parent": {"name": "b", "rank": "species"}},
+            "coarser",
+        ),
+        ({"kind": "link", "child": {"name": "a", "rank": "kind"}, "parent": {"name": "a", "rank": "kind"}}, "coarser"),
+        ({"kind": "unlink", "child": {"name": "a", "rank": "genus"}}, "unknown rank"),
+        ({"kind": "unlink", "child": {"name": "", "rank": "kind"}}, "name"),
+        ({"kind": "unlink"}, "child"),
+        ({"kind": "explode"}, "kind"),
+        ({"kind": "unlink", "child": {"name": "a", "rank": "kind"}, "more": 1}, "more"),
+        ([], ""),
+        ("link", ""),
+        (None, ""),
+    ],
+)
+def test_what_can_never_be_a_revision_is_refused_at_once(taught: httpx.Client, body: Any, says: str) -> None:
+    answer = taught.post("/taxonomy", json=body)
+    assert answer.status_code == 422
+    assert says in answer.json()["detail"]
+    assert "\n" not in answer.json()["detail"]
+
+
+def test_a_cycle_can_not_be_made(taught: httpx.Client) -> None:
+    before = names(taught)
+    for child, parent in [("bird", "robin"), ("fish", "fish"), ("robin", "robin")]:
+        link(taught, child, parent)
+    settled(taught)
+    assert names(taught) == before
+
+
+ODD = ["Ω≈ç√", "鳥", "a" * 200,
+       "<script>alert(1)</script>", "../../etc/passwd", "'; DROP TABLE entries; --", "🦜", "a‍b", "%s%n",
+       "None", "NaN", "e\u0301", "\U0001f1e9\U0001f1ea", "x" + "\u0301" * 50]  # fmt: skip
+
+
+def test_names_are_data(fresh: httpx.Client) -> None:
+    image = examples(1)[0][0]
+    assert post(fresh, [(image, name, "species") for name in ODD]).status_code == 202
+    settled(fresh)
+    known = names(fresh)
+    for name in ODD:
+        assert (name if name != "e\u0301" else "\xe9") in known or name.startswith("x")
+    assert len(known) == len(ODD)
+    assert post(fresh, [(image, "  鳥\t", "species")]).status_code == 202
+    settled(fresh)
+    assert len(names(fresh)) == len(ODD), "blanks around a name do not make another class"
+
+
+@pytest.mark.parametrize(
+    "name", ["", "   ", "a\0b", "a\x1b[31m", "b\u202egnp.exe", "a" * 201, "\u2067x", "\ue000\uffff"]
+)
+def test_names_that_are_none(taught: httpx.Client, name: str) -> None:
+    answer = post(taught, [(examples(1)[0][0], name, "species")])
+    assert answer.status_code == 422
+    assert "name" in answer.json()["detail"]
+
+
+def test_half_characters_are_refused(taught: httpx.Client) -> None:
+    body = b'{"kind": "unlink", "child": {"name": "\\ud800", "rank": "kind"}}'
+    answer = taught.post("/taxonomy", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 422)
+
+
+def test_metrics(taught: httpx.Client) -> None:
+    numbers = taught.get("/metrics").json()
+    assert numbers["accepted"] == numbers["learned"] == 8 * 24
+    assert (numbers["refused"], numbers["queued"]) == (0, 0)
+    assert numbers["classes"] == {"kind": 2, "species": 4}
+    assert sum(rank["seen"] for rank in numbers["ranks"].values()) >= 8 * 24
+    assert numbers["history"][-1]["learned"] == 8 * 24
+    assert numbers["history"][-1]["accuracy"] == {r: v["recent"] for r, v in numbers["ranks"].items()}
+    assert numbers["ranks"]["species"]["recent"] > 0.7
+
+
+def test_metrics_for_prometheus(taught: httpx.Client) -> None:
+    answers = [taught.get("/metrics", headers={"Accept": "text/plain"}), taught.get("/metrics?format=prometheus")]
+    for answer in answers:
+        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        lines = [line for line in answer.text.splitlines() if not line.startswith("#")]
+        values = {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines}
+        assert values["dhocl_learned_total"] == 8 * 24
+        assert values['dhocl_classes{rank="species"}'] == 4
+
+
+def test_thumbnails(taught: httpx.Client) -> None:
+    recent = taught.get("/observations/recent?n=1").json()[0]
+    answer = taught.get(recent["thumbnail"])
+    assert answer.headers["content-type"] == "image/jpeg"
+    with Image.open(BytesIO(answer.content)) as image:
+        assert image.format == "JPEG"
+        assert max(image.size) <= 128
+    assert taught.get("/observations/123456/thumbnail").status_code == 404
+
+
+def test_news_as_they_happen(fresh: httpx.Client) -> None:
+    heard: list[tuple[str, Any]] = []
+    ready = threading.Event()
+
+    def listen() -> None:
+        with httpx.stream("GET", f"{fresh.base_url}/events", timeout=60) as stream:
+            assert stream.headers["content-type"].startswith("text/event-stream")
+            event = ""
+            for line in stream.iter_lines():
+                ready.set()
+                if line.startswith("event: "):
+                    event = line.removeprefix("event: ")
+                elif line.startswith("data: "):
+                    heard.append((event, json.loads(line.removeprefix("data: "))))
+                    if event == "metrics" and heard[-1][1]["learned"] == 3:
+                        return
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    ready.wait(60)
+    given = examples(3)
+    post(fresh, given)
+    listener.join(60)
+    kinds = {event for event, _ in heard}
+    assert kinds == {"observation", "taxonomy", "metrics"}
+    learned = [data for event, data in heard if event == "observation" and data["state"] == "learned"]
+    assert [(data["name"], data["rank"]) for data in learned] == [(name, rank) for _, name, rank in given]
+    events = [e for event, data in heard if event == "taxonomy" for e in data["events"]]
+    assert events == fresh.get("/taxonomy/events").json()["events"]
+
+
+def test_who_does_not_listen_is_cut_off_and_the_others_are_not(fresh: httpx.Client) -> None:
+    with httpx.stream("GET", f"{fresh.base_url}/events", timeout=60) as stream:
+        first = next(stream.iter_lines())
+        assert first.startswith(":")
+    assert post(fresh, examples(5)).status_code == 202
+    assert settled(fresh)["learned"] == 5
+
+
+def test_back_pressure(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than fits is answered 429; what was answered 202 is learned, and nothing else."""
+    go, turn = threading.Event(), Engine.turn
+    monkeypatch.setattr(Engine, "turn", lambda engine: go.is_set() and turn(engine))
+    with running(tmp_path / "m", Limits(queue=20)) as client:
+        answers = [post(client, examples(8, seed)) for seed in range(5)]
+        assert [answer.status_code for answer in answers] == [202, 202, 429, 429, 429]
+        assert [answer.json()["queued"] for answer in answers[:2]] == [8, 16]
+        assert all(1 <= int(answer.headers["retry-after"]) <= 60 for answer in answers[2:])
+        assert post(client, examples(4)).status_code == 202, "what is small enough still fits"
+        assert link(client, "robin", "bird").status_code == 429, "revisions wait in the same queue"
+        assert client.post("/predict", files={"image": ("x", examples(1)[0][0])}).status_code == 409
+        big = post(client, examples(21))
+        assert (big.status_code, "at most 20" in big.json()["detail"]) == (413, True), "it would never fit"
+        go.set()
+        numbers = settled(client)
+        assert numbers["accepted"] == numbers["learned"] == 20
+        assert post(client, examples(8)).status_code == 202
+
+
+def test_limits(tmp_path: Any) -> None:
+    limits = Limits(batch=4, image_bytes=20_000, pixels=10_000)
+    noise = np.random.default_rng(0).integers(0, 256, (99, 99, 3), dtype=np.uint8)
+    with running(tmp_path / "m", limits) as client:
+        cases = [
+            (post(client, examples(5)), 413, "at most 4"),
+            (post(client, [(encoded(noise), "a", "kind")]), 413, "20000 bytes"),
+            (post(client, [(encoded(np.zeros((101, 101, 3), dtype=np.uint8)), "a", "kind")]), 413, "10000"),
+            (post(client, [(encoded(noise[:50, :50], "GIF"), "a", "kind")]), 415, "neither JPEG nor PNG nor WebP"),
+            (post(client, [(encoded(noise[:50, :50])[:-500], "a", "kind")]), 422, "damaged"),
+            (post(client, [(b"", "a", "kind")]), 415, "neither"),
+            (
+                client.post("/predict", content=b"x" * 100_000, headers={"Content-Type": "application/json"}),
+                413,
+                "bytes",
+            ),
+        ]
+        for answer, code, says in cases:
+            assert answer.status_code == code, answer.text
+            assert says in answer.json()["detail"]
+            assert list(answer.json()) == ["detail"]
+        assert client.get("/metrics").json()["accepted"] == 0
+
+
+def test_a_body_without_a_length_is_limited_too(tmp_path: Any) -> None:
+    sent = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal sent
+        for _ in range(1000):
+            sent += 1000
+            yield b"x" * 1000
+
+    with running(tmp_path / "m", Limits(image_bytes=10_000)) as client:
+        try:
+            answer = client.post("/predict", content=endless(), headers={"Content-Type": "application/json"})
+            assert answer.status_code == 413
+        except httpx.TransportError:  # the server hung up before all was sent
+            pass
+        assert client.get("/health").json()["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "code"),
+    [
+        ("text/plain", b"hello", 415),
+        ("", b"", 415),
+        ("application/json", b"{", 400),
+        ("application/json", b"", 400),
+        ("application/json", b"[]", 422),
+        ("application/json", b'{"observations": []}', 422),
+        ("application/json", b'{"observations": [{"image": "!", "name": "a", "rank": "kind"}]}', 422),
+        ("application/json", b'{"observations": [{"image": "", "name": "a", "rank": "kind"}]}', 415),
+        ("application/json", b"[" * 100_000, 400),
+        ("application/json", b"\xff\xfe", 400),
+        ("multipart/form-data", b"", 400),
+        ("multipart/form-data; boundary=x", b"--x\r\n\r\n", 400),
+        ("multipart/form-data; boundary=x", b"nonsense", 400),
+        ("multipart/form-data; boundary=x", b"--x--\r\n", 422),
+        ("multipart/form-data; boundary=x", TEXT_AS_IMAGE, 422),
+    ],
+)  # fmt: skip
+def test_malformed_bodies(taught: httpx.Client, kind: str, body: bytes, code: int) -> None:
+    answer = taught.post("/observations", content=body, headers={"Content-Type": kind})
+    assert answer.status_code == code, answer.text
+    assert isinstance(answer.json()["detail"], str)
+    assert "\n" not in answer.json()["detail"]
+
+
+def test_fields_must_match(taught: httpx.Client) -> None:
+    image = ("image", ("x", examples(1)[0][0]))
+    for data in [
+        {"name": ["a", "b"], "rank": "kind"},
+        {"rank": "kind"},
+        {"name": "a"},
+        {"name": "a", "rank": ["kind"] * 2},
+    ]:
+        answer = taught.post("/observations", files=[image], data=data)
+        assert answer.status_code == 422
+    answer = taught.post("/observations", files=[image, image], data={"name": "a", "rank": "kind"})
+    assert "2 images, 1 names and 1 ranks" in answer.json()["detail"]
+    answer = taught.post("/observations", files=[image], data={"name": "a", "rank": "genus"})
+    assert "choose of kind, species" in answer.json()["detail"]
+
+
+def test_a_batch_with_one_bad_image_is_refused_whole(fresh: httpx.Client) -> None:
+    answer = post(fresh, [*examples(2), (b"\xff\xd8\xff", "a", "kind")])
+    assert (answer.status_code, answer.json()["detail"][:7]) == (422, "image 2")
+    assert fresh.get("/metrics").json()["accepted"] == 0
+
+
+def test_errors_tell_nothing_of_others(taught: httpx.Client) -> None:
+    answer = taught.get("/nowhere")
+    assert (answer.status_code, answer.json()) == (404, {"detail": "Not Found"})
+    assert taught.get("/entries/999999").status_code == 404
+    assert taught.put("/taxonomy").status_code == 405
+    assert "Traceback" not in answer.text
+
+
+def test_health_and_page(taught: httpx.Client) -> None:
+    assert taught.get("/health").json()["status"] == "ok"
+    page = taught.get("/")
+    policy = page.headers["content-security-policy"]
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert taught.get("/metrics").headers["x-content-type-options"] == "nosniff"
+
+
+def test_predictions_go_on_while_it_learns(fresh: httpx.Client) -> None:
+    post(fresh, examples(24))
+    settled(fresh)
+    for seed in range(10):
+        post(fresh, examples(30, seed))
+    image = {"image": ("x", examples(1)[0][0])}
+    while fresh.get("/metrics").json()["queued"]:
+        assert fresh.post("/predict", files=image).status_code == 200
+    until(lambda: fresh.get("/metrics").json()["learned"] == 324)
