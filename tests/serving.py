@@ -22,6 +22,13 @@ from dhocl.service.bodies import Limits
 from dhocl.service.engine import Pace
 from dhocl.service.service import Service
 
+
+class Client(httpx.Client):
+    """With a way behind the scenes."""
+
+    service: Service
+
+
 OPTIONS = {"levels": ["kind", "species"], "backbone": "tiny", "image_size": 32, "buffer": 50}
 
 
@@ -32,7 +39,7 @@ def opened(folder: Path, limits: Limits | None = None, **more: Any) -> Service:
 @contextmanager
 def running(
     folder: Path, limits: Limits | None = None, token: str | None = None, protect_reading: bool = False, **more: Any
-) -> Iterator[httpx.Client]:
+) -> Iterator[Client]:
     """A client of a service that runs in a thread."""
     service = opened(folder, limits, **more)
     app = Guard(create_app(service), token, protect_reading, service.limits.body_bytes)
@@ -43,7 +50,8 @@ def running(
         until(lambda: server.started)
         port = server.servers[0].sockets[0].getsockname()[1]
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=60) as client:
+        with Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=60) as client:
+            client.service = service
             yield client
     finally:
         service.live.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from io import BytesIO
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from dhocl.service import access
 from dhocl.service.bodies import Limits
 from dhocl.service.engine import Engine
 from serving import encoded, examples, post, running, settled, until
@@ -428,3 +430,49 @@ def test_predictions_go_on_while_it_learns(fresh: httpx.Client) -> None:
     while fresh.get("/metrics").json()["queued"]:
         assert fresh.post("/predict", files=image).status_code == 200
     until(lambda: fresh.get("/metrics").json()["learned"] == 324)
+
+
+def test_when_the_engine_dies_it_says_so_and_takes_nothing(
+    fresh: httpx.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    post(fresh, examples(5))
+    settled(fresh)
+
+    def dies(engine: Engine) -> bool:
+        raise RuntimeError("a defect, with secrets")
+
+    monkeypatch.setattr(Engine, "turn", dies)
+    until(lambda: fresh.get("/health").status_code == 503)
+    assert fresh.get("/health").json() == {"status": "failed", "queued": 0, "learned": 5}
+    answer = post(fresh, examples(5))
+    assert (answer.status_code, answer.json()) == (503, {"detail": "learning has stopped"})
+    assert fresh.post("/predict", files={"image": ("x", examples(1)[0][0])}).status_code == 200
+    assert fresh.get("/metrics").json()["accepted"] == 5
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """SQLite itself is told that there is no more room."""
+    with running(tmp_path / "m") as client:
+        first = [post(client, examples(20, seed)).status_code for seed in range(2)]
+        settled(client)
+        journal = client.service.journal
+        with journal._lock:
+            (pages,) = journal._db.execute("PRAGMA page_count").fetchone()
+            journal._db.execute(f"PRAGMA max_page_count = {pages}")
+        answers = [post(client, examples(20, seed)) for seed in range(2, 8)]
+        codes = [answer.status_code for answer in answers]
+        assert 503 in codes
+        assert all("stored" in a.json()["detail"] and a.headers["retry-after"] for a in answers if a.status_code == 503)
+        with journal._lock:
+            journal._db.execute(f"PRAGMA max_page_count = {pages + 10_000}")
+        assert post(client, examples(20, seed=8)).status_code == 202
+        numbers = settled(client)
+        assert numbers["learned"] == 20 * ([*first, *codes].count(202) + 1)
+
+
+def test_who_stops_half_way_is_not_waited_for(fresh: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "PATIENCE", 0.2)
+    with socket.create_connection((fresh.base_url.host, fresh.base_url.port or 80), timeout=60) as line:
+        head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        line.sendall(head + b"Content-Length: 100\r\n\r\n{")
+        assert b"408" in line.recv(100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ OPEN = {"/", "/health", "/openapi.json"}  # tell nothing of what was learned
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 SHORTEST = 16  # characters of a token
 HELD = 8  # request bodies of the largest size that may be in memory at once
+PATIENCE = 30.0  # seconds that the next piece of a body may take
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -62,11 +64,17 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        taken = 0
+        taken, complete = 0, False
 
         async def limited() -> Message:
-            nonlocal taken
-            message = await receive()
+            nonlocal taken, complete
+            if complete:  # who asks now waits for the end of the connection
+                return await receive()
+            try:
+                message = await asyncio.wait_for(receive(), PATIENCE)
+            except TimeoutError:
+                raise HTTPException(408, f"nothing came for {PATIENCE:.0f} seconds") from None
+            complete = not message.get("more_body", False)
             size = len(message.get("body", b""))
             taken += size
             self._held += size

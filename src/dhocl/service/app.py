@@ -13,7 +13,6 @@ import anyio.to_thread
 from fastapi import FastAPI, HTTPException, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
-from pydantic import BaseModel
 
 import dhocl
 from dhocl.errors import InputError
@@ -25,7 +24,7 @@ from dhocl.service.service import Service
 
 T = TypeVar("T")
 
-DECODERS = 2  # requests whose images are decoded or predicted at once; the others wait
+AT_ONCE = 2  # requests whose images are decoded, and as many that are predicted; the others wait
 LARGEST = 2**53 - 1  # what JSON numbers hold
 
 Number = Annotated[int, Path(ge=1, le=LARGEST)]
@@ -62,34 +61,41 @@ def _problems(*codes: int) -> dict[int | str, dict[str, Any]]:
     return {code: {"model": schema.Problem} for code in (400, 401, 422, 429, *codes)}
 
 
-def _images_body(multipart: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
-    image = {"type": "array", "items": {"type": "string", "format": "binary"}, "minItems": 1}
-    form = {"type": "object", "properties": {"image": image, **multipart}, "required": ["image", *multipart]}
+def _images_body(multipart: dict[str, Any], name: str, item: dict[str, Any]) -> dict[str, Any]:
+    """The description of a request with images: a form with these fields beside them, or JSON with a list of items."""
+    image = _list({"type": "string", "format": "binary"})
     content = {
-        "multipart/form-data": {"schema": form},
-        "application/json": {"schema": model.model_json_schema(ref_template="#/components/schemas/{model}")},
+        "multipart/form-data": {"schema": _object({"image": image, **multipart})},
+        "application/json": {"schema": _object({name: _list(item)})},
     }
     return {"requestBody": {"required": True, "content": content}}
 
 
+def _list(item: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": item, "minItems": 1}
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
 def _add_learning(app: FastAPI, service: Service) -> None:
     limits = service.limits
-    decoders = anyio.CapacityLimiter(DECODERS)
-    texts = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+    learning, predicting = anyio.CapacityLimiter(AT_ONCE), anyio.CapacityLimiter(AT_ONCE)
+    texts = _list({"type": "string"})
 
-    async def decoded(contents: list[bytes]) -> list[Any]:
-        def work() -> list[Any]:
-            size, most = service.image_size, limits.pixels
-            return [images.pixels(content, size, most, f"image {n}") for n, content in enumerate(contents)]
-
-        return await _in_thread(work, decoders)
+    def decoded(contents: list[bytes]) -> list[Any]:
+        size, most = service.image_size, limits.pixels
+        return [images.pixels(content, size, most, f"image {n}") for n, content in enumerate(contents)]
 
     @app.post(
         "/observations",
         status_code=202,
         response_model=schema.Accepted,
-        responses=_problems(403, 413, 415, 503),
-        openapi_extra=_images_body({"name": texts, "rank": texts}, schema.Observations),
+        responses=_problems(403, 408, 413, 415, 503),
+        openapi_extra=_images_body(
+            {"name": texts, "rank": texts}, "observations", schema.Observation.model_json_schema()
+        ),
     )
     async def observe(request: Request) -> dict[str, Any]:
         """Learn from images with names. Accepted means durable; it is learned within seconds, once."""
@@ -97,7 +103,7 @@ def _add_learning(app: FastAPI, service: Service) -> None:
         for place, observation in enumerate(given):
             _check_rank(observation.rank, service.ranks, f"observation {place}")
         _check_room(len(given), service)
-        await decoded([observation.image for observation in given])
+        await _in_thread(lambda: decoded([observation.image for observation in given]), learning)
         contents = [{"name": o.name, "rank": o.rank} for o in given]
         numbers = await _appended(service, "observation", contents, [o.image for o in given])
         return {"accepted": numbers, "queued": service.journal.queued}
@@ -105,20 +111,23 @@ def _add_learning(app: FastAPI, service: Service) -> None:
     @app.post(
         "/predict",
         response_model=schema.Predictions,
-        responses=_problems(403, 409, 413, 415),
-        openapi_extra=_images_body({}, schema.Images),
+        responses=_problems(403, 408, 409, 413, 415),
+        openapi_extra=_images_body({}, "images", {"type": "string", "contentEncoding": "base64"}),
     )
     async def predict(
         request: Request, confidence: Annotated[float, Query(ge=0, le=1, allow_inf_nan=False)] = 0.0
     ) -> dict[str, Any]:
         """What images show, at every rank."""
-        arrays = await decoded(await read_images(request, limits))
+        contents = await read_images(request, limits)
+        arrays = await _in_thread(lambda: decoded(contents), predicting)
         view = service.engine.view
         if not len(view.taxonomy):
             raise HTTPException(409, "nothing is learned yet: post observations first")
-        return {"predictions": await _in_thread(lambda: view.predict(arrays, confidence), decoders)}
+        return {"predictions": await _in_thread(lambda: view.predict(arrays, confidence), predicting)}
 
-    @app.post("/taxonomy", status_code=202, response_model=schema.AcceptedRevision, responses=_problems(403, 413, 503))
+    @app.post(
+        "/taxonomy", status_code=202, response_model=schema.AcceptedRevision, responses=_problems(403, 408, 413, 503)
+    )
     async def revise(revision: schema.Revision) -> dict[str, Any]:
         """Change the tree, at this place among the observations. What the tree refuses then has no effect."""
         content = revision.model_dump(by_alias=True)
@@ -227,7 +236,8 @@ def _check_room(count: int, service: Service) -> None:
     if count > service.limits.queue:
         raise HTTPException(413, f"{count} observations: at most {service.limits.queue} fit into the queue")
     if queued + count > service.limits.queue:
-        seconds = math.ceil(min(60, max(1, count / max(service.engine.per_second, 0.1))))
+        missing = queued + count - service.limits.queue
+        seconds = math.ceil(min(60, max(1, missing / max(service.engine.per_second, 0.1))))
         raise HTTPException(429, f"{queued} entries wait already", {"Retry-After": str(seconds)})
 
 

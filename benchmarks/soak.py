@@ -1,0 +1,191 @@
+"""Kill the service again and again while observations pour in; at the end everything accepted is learned, once.
+
+    python benchmarks/soak.py [--kills 100] [--posters 3] [--out FILE]
+
+Every image that is posted is unlike all others, and the learner's memory is large enough to keep each one that it
+learns. So the last checkpoint shows, image by image, what was learned how often: a witness that knows nothing of the
+service's own counters. An answer may be lost with the process that wrote it; such an image may be there, once.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from io import BytesIO
+from pathlib import Path
+from typing import Annotated, Any
+
+import httpx
+import numpy as np
+import typer
+from PIL import Image
+
+from dhocl import checkpoint
+
+SIZE = 16
+KINDS = ("bird", "fish", "moss")
+START = "from dhocl.cli import main; main()"
+
+
+class Posters:
+    """Threads that post until they are told to stop, and remember what they were answered."""
+
+    def __init__(self, count: int, most: int) -> None:
+        self.address = ""
+        self.posted: set[bytes] = set()
+        self.accepted: dict[int, bytes] = {}  # number -> image
+        self.linked: set[str] = set()
+        self.full = 0
+        self._left = most
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._threads = [threading.Thread(target=self._work, args=(seed,)) for seed in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        while not self._stopping.is_set() and self._left > 0:
+            images = rng.integers(0, 256, (int(rng.integers(1, 9)), SIZE, SIZE, 3), dtype=np.uint8)
+            kind = int(rng.integers(0, len(KINDS)))
+            child = f"{KINDS[kind]} {rng.integers(0, 5)}"
+            try:
+                with httpx.Client(base_url=self.address, timeout=30) as client:
+                    self._post(client, images, child, KINDS[kind], deep=bool(rng.random() < 0.7))
+            except (httpx.HTTPError, ValueError):
+                time.sleep(0.05)  # it was killed, or is not up yet
+
+    def _post(self, client: httpx.Client, images: np.ndarray, child: str, kind: str, deep: bool) -> None:
+        with self._lock:
+            self.posted.update(image.tobytes() for image in images)
+        name, rank = (child, "species") if deep else (kind, "kind")
+        files = [("image", ("x.png", _png(image))) for image in images]
+        answer = client.post(
+            "/observations", files=files, data={"name": [name] * len(images), "rank": [rank] * len(images)}
+        )
+        if answer.status_code == 429:
+            self.full += 1
+            time.sleep(0.2)
+        if answer.status_code != 202:
+            return
+        with self._lock:
+            self._left -= len(images)
+            self.accepted |= dict(zip(answer.json()["accepted"], (image.tobytes() for image in images), strict=True))
+        known = {node["name"] for node in client.get("/taxonomy").json()["nodes"]}
+        if {child, kind} <= known and child not in self.linked:
+            below, above = {"name": child, "rank": "species"}, {"name": kind, "rank": "kind"}
+            if client.post("/taxonomy", json={"kind": "link", "child": below, "parent": above}).status_code == 202:
+                self.linked.add(child)
+
+
+class Server:
+    """The command itself, in a process of its own."""
+
+    def __init__(self, folder: Path, queue: int, every: int) -> None:
+        options = ["--levels", "kind,species", "--backbone", "tiny", "--image-size", SIZE, "--buffer", 1_000_000]
+        limits = ["--port", 0, "--queue", queue, "--checkpoint-every", every]
+        command = [sys.executable, "-c", START, "serve", "--model", folder, *options, *limits]
+        self._process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.address = self._process.stdout.readline().removeprefix("dhocl: ").strip()
+
+    def end(self, how: signal.Signals) -> int:
+        self._process.send_signal(how)
+        return self._process.wait()
+
+
+def _png(image: np.ndarray) -> bytes:
+    file = BytesIO()
+    Image.fromarray(image).save(file, "PNG")
+    return file.getvalue()
+
+
+def _learned(folder: Path) -> tuple[Counter[bytes], dict[str, Any]]:
+    """How often each image is in the learner's memory, and the service's own account."""
+    state = checkpoint.load_newest(folder / "checkpoints")
+    assert state is not None
+    images = state["classifier"]["learner"]["memory"]["columns"]["x"].permute(0, 2, 3, 1).contiguous().numpy()
+    return Counter(image.tobytes() for image in images), state["service"]
+
+
+def _verdict(posters: Posters, metrics: dict[str, Any], tree: dict[str, Any], folder: Path) -> dict[str, bool]:
+    learned, service = _learned(folder)
+    nodes = {node["id"]: node for node in tree["nodes"]}
+    parents = {n["name"]: nodes[n["parent"]]["name"] if n["parent"] is not None else None for n in nodes.values()}
+    return {
+        "accepted equals learned": metrics["accepted"] == metrics["learned"] == service["learned"] == learned.total(),
+        "nothing accepted is lost": all(learned[image] == 1 for image in posters.accepted.values()),
+        "nothing is learned twice": max(learned.values(), default=0) <= 1,
+        "nothing is learned that was not posted": learned.keys() <= posters.posted,
+        "numbers are given once": len(posters.accepted) == len(set(posters.accepted.values())),
+        "the tree is consistent": all(
+            (node["rank"] == "kind") == (node["name"] in KINDS) and parents[node["name"]] in (None, node["name"][:4])
+            for node in nodes.values()
+        ),
+        "accepted links are there": all(parents[child] == child[:4] for child in posters.linked),
+    }
+
+
+def main(
+    kills: Annotated[int, typer.Option(help="How often to kill it.")] = 100,
+    posters: Annotated[int, typer.Option(help="Clients that post at once.")] = 3,
+    longest: Annotated[float, typer.Option(help="Seconds that it may live, once it is up.")] = 6.0,
+    most: Annotated[int, typer.Option(help="Observations after which nobody posts any more.")] = 100_000,
+    queue: Annotated[int, typer.Option(help="Entries that may wait.")] = 500,
+    every: Annotated[int, typer.Option(help="Entries between checkpoints.")] = 100,
+    seed: int = 0,
+    out: Annotated[Path | None, typer.Option(help="Also write the numbers as JSON.")] = None,
+) -> None:
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "model"
+        crowd = Posters(posters, most)
+        began = time.monotonic()
+        for kill in range(kills):
+            server = Server(folder, queue, every)
+            crowd.address = server.address
+            time.sleep(rng.uniform(0, longest))
+            server.end(signal.SIGKILL)
+            print(f"\rkill {kill + 1} of {kills}, {len(crowd.accepted)} accepted", end="", file=sys.stderr, flush=True)
+        server = Server(folder, queue, every)
+        crowd.address = server.address
+        time.sleep(1)
+        crowd.stop()
+        client = httpx.Client(base_url=server.address, timeout=60)
+        while (metrics := client.get("/metrics").json())["queued"] or metrics["learned"] < metrics["accepted"]:
+            time.sleep(0.2)
+        tree = client.get("/taxonomy").json()
+        code = server.end(signal.SIGTERM)
+        verdict = _verdict(crowd, metrics, tree, folder) | {"it ends well": code == 0}
+        size = sum(file.stat().st_size for file in folder.glob("journal.sqlite*"))
+    report = {
+        "kills": kills,
+        "seconds": round(time.monotonic() - began),
+        "accepted": metrics["accepted"],
+        "learned": metrics["learned"],
+        "answers that were lost": metrics["accepted"] - len(crowd.accepted),
+        "answers 429": crowd.full,
+        "journal in MB": round(size / 2**20, 1),
+        **verdict,
+    }
+    print("\n" + "\n".join(f"{name:40} {value}" for name, value in report.items()))
+    if out:
+        out.write_text(json.dumps(report, indent=1) + "\n")
+    if not all(verdict.values()):
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,129 @@
+"""The command itself, in a process of its own: started, killed, started again."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from serving import encoded, examples, post, settled
+
+ROOT = Path(__file__).parent.parent
+START = "from dhocl.cli import main; main()"
+NEW = ["--levels", "kind,species", "--backbone", "tiny", "--image-size", "32"]
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-c", START, "serve", *map(str, arguments)]
+
+
+@contextmanager
+def started(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    process = subprocess.Popen(command(*arguments, "--port", 0), stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().removeprefix("dhocl: ").strip()
+        with httpx.Client(base_url=address, timeout=60) as client:
+            yield process, client
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_stopped_and_killed_it_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    with started("--model", folder, *NEW) as (process, client):
+        post(client, examples(40))
+        settled(client)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    with started("--model", folder) as (process, client):
+        assert client.get("/metrics").json()["learned"] == 40
+        answer = post(client, examples(40, seed=1))
+        process.kill()
+        assert answer.status_code == 202
+    with started("--model", folder, *NEW) as (process, client):
+        numbers = settled(client)
+        assert numbers["accepted"] == numbers["learned"] == 80
+        assert client.get("/taxonomy").json()["ranks"] == ["kind", "species"]
+        with httpx.stream("GET", f"{client.base_url}/events", timeout=60) as stream:
+            next(stream.iter_lines())
+            process.send_signal(signal.SIGTERM)  # whoever listens does not hold it up
+            assert process.wait(60) == 0
+
+
+def test_under_random_kills_everything_accepted_is_learned_once(tmp_path: Path) -> None:
+    out = tmp_path / "report.json"
+    options = ["--kills", "2", "--longest", "3", "--most", "2000", "--every", "40", "--out", str(out)]
+    done = subprocess.run([sys.executable, ROOT / "benchmarks" / "soak.py", *options], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(out.read_text())
+    assert report["kills"] == 2
+    assert report["accepted"] == report["learned"] > 0
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    """Sixty images of 25 megapixels would be 4.5 GB; they are looked at one by one."""
+    large = encoded(np.zeros((5000, 5000, 3), dtype=np.uint8))
+    with started("--model", tmp_path / "m", *NEW) as (process, client):
+        before = _peak(process.pid)
+        assert post(client, [(large, "void", "kind")] * 60).status_code == 202
+        assert settled(client)["learned"] == 60
+        assert _peak(process.pid) - before < 1000
+
+
+def _peak(process: int) -> int:
+    """Megabytes."""
+    return int(Path(f"/proc/{process}/status").read_text().split("VmHWM:")[1].split()[0]) // 1024
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--model", "none"], "holds no model: give --levels"),
+        (["--host", "0.0.0.0"], "give a --token-file"),
+        (["--protect-reading"], "needs a --token-file"),
+        (["--token-file", "missing"], "can not be read"),
+        (["--levels", "a,a", "--backbone", "tiny"], "levels must be different"),
+        (["--levels", "a,b", "--method", "magic"], "there is no method 'magic'"),
+        (["--levels", "a,b", "--backbone", "tiny", "--source", "wikipedia"], "no knowledge source"),
+        (["--host", "192.0.2.1", "--token-file", "token"], "can not listen on 192.0.2.1"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(tmp_path: Path, arguments: list[str], says: str) -> None:
+    (tmp_path / "token").write_text("a-long-enough-token")
+    done = subprocess.run(command(*arguments, "--port", 0), cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with started("--model", tmp_path / "m", *NEW) as (_, client):
+        port = client.base_url.port
+        done = subprocess.run(
+            command("--model", tmp_path / "n", *NEW, "--port", port), capture_output=True, text=True, timeout=120
+        )
+        assert (done.returncode, "choose another --port" in done.stderr) == (2, True)
+        done = subprocess.run(
+            command("--model", tmp_path / "m", "--port", 0), capture_output=True, text=True, timeout=120
+        )
+        assert (done.returncode, "in use by another process" in done.stderr) == (2, True)
+
+
+def test_the_guarded_one_can_be_reached_from_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a-long-enough-token\n")
+    options = ["--host", "0.0.0.0", "--token-file", tmp_path / "token", "--protect-reading"]
+    with started("--model", tmp_path / "m", *NEW, *options) as (_, client):
+        address = f"http://127.0.0.1:{client.base_url.port}"
+        assert httpx.get(f"{address}/metrics").status_code == 401
+        bearer = {"Authorization": "Bearer a-long-enough-token"}
+        assert httpx.get(f"{address}/metrics", headers=bearer | {"Host": "birds.example"}).status_code == 200
