@@ -7,6 +7,7 @@ import binascii
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from anyio.to_thread import run_sync
 from fastapi import HTTPException, Request
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import FormData, UploadFile
@@ -47,18 +48,28 @@ async def read_observations(request: Request, limits: Limits) -> list[Named]:
         pairs = zip(names, ranks, strict=True)
         classes = [_valid(Class, {"name": name, "rank": rank}) for name, rank in pairs]
         return [Named(c.name, c.rank, image) for c, image in zip(classes, images, strict=True)]
-    given = (await _json(request, Observations)).observations
-    _check_count(len(given), limits)
-    return [Named(o.name, o.rank, _decoded(o.image, place, limits)) for place, o in enumerate(given)]
+    body = await request.body()
+
+    def parsed() -> list[Named]:
+        given = _json(body, Observations).observations
+        _check_count(len(given), limits)
+        return [Named(o.name, o.rank, _decoded(o.image, place, limits)) for place, o in enumerate(given)]
+
+    return await run_sync(parsed)  # megabytes: everybody else would wait
 
 
 async def read_images(request: Request, limits: Limits) -> list[bytes]:
     if _is_form(request):
         async with request.form(max_files=limits.batch + 1, max_fields=2) as form:
             return await _uploads(form, limits)
-    given = (await _json(request, Images)).images
-    _check_count(len(given), limits)
-    return [_decoded(text, place, limits) for place, text in enumerate(given)]
+    body = await request.body()
+
+    def parsed() -> list[bytes]:
+        given = _json(body, Images).images
+        _check_count(len(given), limits)
+        return [_decoded(text, place, limits) for place, text in enumerate(given)]
+
+    return await run_sync(parsed)
 
 
 def one_line(error: ValidationError) -> str:
@@ -81,9 +92,9 @@ def _is_form(request: Request) -> bool:
     return kind == "multipart/form-data"
 
 
-async def _json(request: Request, model: type[M]) -> M:
+def _json(body: bytes, model: type[M]) -> M:
     try:
-        return model.model_validate_json(await request.body())
+        return model.model_validate_json(body)
     except ValidationError as error:
         bad = error.errors()[0]["type"] == "json_invalid"
         raise HTTPException(400 if bad else 422, one_line(error)) from None

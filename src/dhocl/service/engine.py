@@ -51,7 +51,8 @@ class Engine:
         self._announce = announce
         self._most_pixels = most_pixels
         self._pace = pace
-        self._saved, self._saved_at = model.applied, time.monotonic()
+        self._saved = model.applied  # the entry up to which the last checkpoint goes
+        self._tried, self._tried_at = model.applied, time.monotonic()  # when there was to be one
         self._began = time.monotonic()
         self._learned_at: deque[tuple[float, int]] = deque(maxlen=1000)  # when, and how many
         self._wake, self._stopping = Event(), Event()
@@ -175,14 +176,14 @@ class Engine:
             except sqlite3.OperationalError as error:
                 logger.error("the journal can not be written: %s", error)
                 if self._stopping.wait(1.0):
-                    return None
+                    raise  # without a checkpoint: what is not noted as learned is learned again after a restart
 
     def _restore(self) -> None:
         model = Model.load(self._folder)
         if model is None:
             raise InputError(f"{self._folder} holds no whole checkpoint")
         self._check(model)
-        self._model, self._saved = model, model.applied
+        self._model, self._saved, self._tried = model, model.applied, model.applied
 
     def _check(self, model: Model) -> None:
         if not self._journal.whole(model.applied):
@@ -191,15 +192,15 @@ class Engine:
             )
 
     def _save_if_due(self) -> None:
-        waited = time.monotonic() - self._saved_at
-        if self._model.applied - self._saved >= self._pace.entries or waited >= self._pace.seconds:
+        waited = time.monotonic() - self._tried_at
+        if self._model.applied - self._tried >= self._pace.entries or waited >= self._pace.seconds:
             self.save()
 
     def save(self) -> None:
         """A checkpoint, if something has changed since the last."""
+        self._tried, self._tried_at = self._model.applied, time.monotonic()
         if self._model.applied == self._saved:
             return
-        self._saved_at = time.monotonic()
         try:
             self._model.save(self._folder)
             before, self._saved = self._saved, self._model.applied

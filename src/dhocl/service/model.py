@@ -148,7 +148,7 @@ class View:
 
     def __init__(self, model: Model, betas: dict[int, float], path_beta: float) -> None:
         self._reader = model.classifier.reader()
-        self._betas, self._path_beta = betas, path_beta
+        self.betas, self.path_beta = betas, path_beta
         self.ranks = model.ranks
         self.taxonomy = self._reader.taxonomy
         self.paths = known_paths(self.taxonomy) if len(self.taxonomy) else torch.empty(0, 0)
@@ -159,7 +159,7 @@ class View:
         self.history = model.progress.history
 
     def predict(self, images: Sequence[np.ndarray], confidence: float) -> list[dict[str, Any]]:
-        beliefs = believe(self._reader.probabilities(images), self.paths, self._betas, self._path_beta)
+        beliefs = believe(self._reader.probabilities(images), self.paths, self.betas, self.path_beta)
         return [described(beliefs, row, self.taxonomy, self.ranks, confidence) for row in range(len(images))]
 
 

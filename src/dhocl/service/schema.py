@@ -39,6 +39,11 @@ class Problem(BaseModel):
     detail: str = Field(description="One line about the request.")
 
 
+def problems(*codes: int) -> dict[int | str, dict[str, Any]]:
+    """For a route's description: it may answer with these codes, as any route with the usual ones."""
+    return {code: {"model": Problem} for code in (400, 401, 422, 429, *codes)}
+
+
 class Class(Strict):
     name: Name
     rank: str = Field(max_length=LONGEST)

@@ -33,12 +33,14 @@ class Service:
         self._lock = _locked(folder / "lock")
         self.limits = limits
         self.live = Live()
-        model = _opened(folder, options)
+        model, is_new = _opened(folder, options)
+        source = open_source(*sources, levels=model.ranks) if sources else None
+        if is_new:
+            model.save(folder / "checkpoints")
         self.journal = Journal(folder / "journal.sqlite")
         self.ranks = model.ranks
         self.image_size = model.classifier.image_size
         self.engine = Engine(folder / "checkpoints", model, self.journal, self._announce, limits.pixels, pace)
-        source = open_source(*sources, levels=self.ranks) if sources else None
         self._asker = Asker(source, lambda: self.engine.view.taxonomy, self._hear) if source else None
 
     def start(self) -> None:
@@ -75,16 +77,15 @@ class Service:
         return {name: value for name, value in self.metrics().items() if name != "history"}
 
 
-def _opened(folder: Path, options: dict[str, Any]) -> Model:
+def _opened(folder: Path, options: dict[str, Any]) -> tuple[Model, bool]:
+    """The model, and whether it is a new one."""
     model = Model.load(folder / "checkpoints")
     if model is not None:
         _check_same(model.classifier, dict(options), folder)
-        return model
+        return model, False
     if (folder / "journal.sqlite").exists():
         raise InputError(f"{folder} holds a journal, but no whole checkpoint: restore one, or take another folder")
-    model = Model(Classifier(**options))
-    model.save(folder / "checkpoints")
-    return model
+    return Model(Classifier(**options)), True
 
 
 def _check_same(classifier: Classifier, options: dict[str, Any], folder: Path) -> None:

@@ -1,0 +1,103 @@
+"""The routes that tell something."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import FastAPI, HTTPException, Path, Query, Request
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+
+from dhocl.errors import InputError
+from dhocl.service import images, live, reports, schema
+from dhocl.service.journal import IMAGES
+from dhocl.service.page import read_page
+from dhocl.service.schema import problems
+from dhocl.service.service import Service
+
+LARGEST = 2**53 - 1  # what JSON numbers hold
+
+Number = Annotated[int, Path(ge=1, le=LARGEST)]
+
+
+def add_reading(app: FastAPI, service: Service) -> None:
+    engine, journal = service.engine, service.journal
+    page, policy = read_page()
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    def home() -> HTMLResponse:
+        return HTMLResponse(page, headers={"Content-Security-Policy": policy})
+
+    @app.get("/taxonomy", response_model=schema.Tree, responses=problems())
+    def taxonomy() -> dict[str, Any]:
+        """The tree as it is known."""
+        return reports.tree(engine.view)
+
+    @app.get(
+        "/taxonomy/events",
+        response_model=schema.TreeEvents,
+        response_model_exclude_none=True,
+        responses=problems(),
+    )
+    def taxonomy_events(since: Annotated[int, Query(ge=0, le=LARGEST)] = 0) -> dict[str, Any]:
+        """How the tree grew, after version `since`."""
+        return reports.tree_events(engine.view, since)
+
+    @app.get(
+        "/metrics",
+        response_model=schema.Metrics,
+        responses=problems() | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
+    def metrics(request: Request, format: Annotated[str | None, Query(pattern="^(prometheus|json)$")] = None) -> Any:
+        """Counts and progressive accuracy; as text for Prometheus if `text/plain` is asked for."""
+        numbers = service.metrics()
+        if (format or ("prometheus" if "text/plain" in request.headers.get("accept", "") else "json")) == "json":
+            return numbers
+        return PlainTextResponse(reports.prometheus(numbers), media_type="text/plain; version=0.0.4")
+
+    @app.get("/observations/recent", response_model=list[schema.Recent], responses=problems())
+    def recent(n: Annotated[int, Query(ge=1, le=IMAGES)] = 20) -> list[dict[str, Any]]:
+        """The newest observations, newest first."""
+        return [reports.observation(entry) for entry in journal.recent(n)]
+
+    @app.get(
+        "/observations/{number}/thumbnail",
+        response_class=Response,
+        responses=problems(404)
+        | {200: {"content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}}},
+    )
+    def thumbnail(number: Number) -> Response:
+        """A small picture of a recent observation."""
+        content = journal.image(number)
+        if content is None:
+            raise HTTPException(404, "there is no image of that number any more")
+        try:
+            small = images.thumbnail(content, service.limits.pixels)
+        except InputError:
+            raise HTTPException(404, "there is no image of that number any more") from None
+        return Response(small, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=86400"})
+
+    @app.get("/entries/{number}", response_model=schema.EntryState, responses=problems(404))
+    def entry(number: Number) -> dict[str, Any]:
+        """What became of an observation or a revision."""
+        found = journal.entry(number)
+        if found is None:
+            raise HTTPException(404, "there is no such entry, or it is long ago")
+        return {"number": found.number, "kind": found.kind, "state": found.state}
+
+    @app.get(
+        "/events",
+        response_class=StreamingResponse,
+        responses=problems() | {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+    )
+    async def events() -> StreamingResponse:
+        """Server-sent events: `observation`, `taxonomy`, `metrics`."""
+        if service.live.listeners >= live.LISTENERS:
+            raise HTTPException(429, "too many listeners", {"Retry-After": "60"})
+        return StreamingResponse(service.live.stream(), media_type="text/event-stream")
+
+    @app.get("/health", response_model=schema.Health, responses={503: {"model": schema.Health}})
+    def health() -> JSONResponse:
+        """Whether it learns."""
+        status = "ok" if engine.alive else "failed"
+        body = {"status": status, "queued": journal.queued, "learned": engine.view.learned}
+        return JSONResponse(body, 200 if engine.alive else 503)

@@ -1,0 +1,148 @@
+"""The routes that take something: observations, images to predict, revisions."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+import anyio
+import anyio.to_thread
+from fastapi import FastAPI, HTTPException, Query, Request
+
+from dhocl.errors import InputError
+from dhocl.service import images, schema
+from dhocl.service.bodies import read_images, read_observations
+from dhocl.service.journal import FullError
+from dhocl.service.schema import problems
+from dhocl.service.service import Service
+
+T = TypeVar("T")
+
+AT_ONCE = 2  # requests whose images are decoded, and as many that are predicted; the others wait
+
+
+def add_writing(app: FastAPI, service: Service) -> None:
+    limits = service.limits
+    learning, predicting = anyio.CapacityLimiter(AT_ONCE), anyio.CapacityLimiter(AT_ONCE)
+    texts = _list({"type": "string"})
+
+    def decoded(contents: list[bytes]) -> list[Any]:
+        size, most = service.image_size, limits.pixels
+        return [images.pixels(content, size, most, f"image {n}") for n, content in enumerate(contents)]
+
+    @app.post(
+        "/observations",
+        status_code=202,
+        response_model=schema.Accepted,
+        responses=problems(403, 408, 413, 415, 503),
+        openapi_extra=_images_body(
+            {"name": texts, "rank": texts}, "observations", schema.Observation.model_json_schema()
+        ),
+    )
+    async def observe(request: Request) -> dict[str, Any]:
+        """Learn from images with names. Accepted means durable; it is learned within seconds, once."""
+        given = await read_observations(request, limits)
+        for place, observation in enumerate(given):
+            _check_rank(observation.rank, service.ranks, f"observation {place}")
+        _check_room(len(given), service)
+        await _in_thread(lambda: decoded([observation.image for observation in given]), learning)
+        contents = [{"name": o.name, "rank": o.rank} for o in given]
+        numbers = await _appended(service, "observation", contents, [o.image for o in given])
+        return {"accepted": numbers, "queued": service.journal.queued}
+
+    @app.post(
+        "/predict",
+        response_model=schema.Predictions,
+        responses=problems(403, 408, 409, 413, 415),
+        openapi_extra=_images_body({}, "images", {"type": "string", "contentEncoding": "base64"}),
+    )
+    async def predict(
+        request: Request, confidence: Annotated[float, Query(ge=0, le=1, allow_inf_nan=False)] = 0.0
+    ) -> dict[str, Any]:
+        """What images show, at every rank."""
+        contents = await read_images(request, limits)
+        arrays = await _in_thread(lambda: decoded(contents), predicting)
+        view = service.engine.view
+        if not len(view.taxonomy):
+            raise HTTPException(409, "nothing is learned yet: post observations first")
+        return {"predictions": await _in_thread(lambda: view.predict(arrays, confidence), predicting)}
+
+    @app.post(
+        "/taxonomy", status_code=202, response_model=schema.AcceptedRevision, responses=problems(403, 408, 413, 503)
+    )
+    async def revise(revision: schema.Revision) -> dict[str, Any]:
+        """Change the tree, at this place among the observations. What the tree refuses then has no effect."""
+        content = revision.model_dump(by_alias=True)
+        for part in ("child", "parent", "class"):
+            if part in content:
+                _check_rank(content[part]["rank"], service.ranks, part)
+        if "parent" in content:
+            below = content.get("child") or content["class"]
+            if service.ranks.index(content["parent"]["rank"]) >= service.ranks.index(below["rank"]):
+                raise HTTPException(422, "a parent's rank is coarser")
+        numbers = await _appended(service, "revision", [content])
+        return {"accepted": numbers[0]}
+
+
+def _check_rank(rank: str, ranks: list[str], what: str) -> None:
+    if rank not in ranks:
+        raise HTTPException(422, f"{what} has an unknown rank: choose of {', '.join(ranks)}")
+
+
+def _check_room(count: int, service: Service) -> None:
+    queued = service.journal.queued
+    if count > service.limits.queue:
+        raise HTTPException(413, f"{count} observations: at most {service.limits.queue} fit into the queue")
+    if queued + count > service.limits.queue:
+        missing = queued + count - service.limits.queue
+        seconds = math.ceil(min(60, max(1, missing / max(service.engine.per_second, 0.1))))
+        raise HTTPException(429, f"{queued} entries wait already", {"Retry-After": str(seconds)})
+
+
+async def _appended(
+    service: Service, kind: str, contents: list[dict[str, Any]], images: list[bytes] | None = None
+) -> list[int]:
+    if not service.engine.alive:
+        raise HTTPException(503, "learning has stopped")
+    try:
+        numbers = await anyio.to_thread.run_sync(
+            lambda: service.journal.append(kind, contents, images or [], service.limits.queue)
+        )
+    except FullError:
+        _check_room(len(contents), service)
+        raise HTTPException(429, "the queue is full", {"Retry-After": "1"}) from None
+    except sqlite3.OperationalError:
+        raise HTTPException(503, "nothing can be stored at the moment", {"Retry-After": "60"}) from None
+    service.engine.wake()
+    return numbers
+
+
+async def _in_thread(work: Callable[[], T], limiter: anyio.CapacityLimiter) -> T:
+    try:
+        return await anyio.to_thread.run_sync(work, limiter=limiter)
+    except images.TypeRefusedError as error:
+        raise HTTPException(415, str(error)) from None
+    except images.SizeRefusedError as error:
+        raise HTTPException(413, str(error)) from None
+    except InputError as error:
+        raise HTTPException(422, str(error)) from None
+
+
+def _images_body(multipart: dict[str, Any], name: str, item: dict[str, Any]) -> dict[str, Any]:
+    """The description of a request with images: a form with these fields beside them, or JSON with a list of items."""
+    image = _list({"type": "string", "format": "binary"})
+    content = {
+        "multipart/form-data": {"schema": _object({"image": image, **multipart})},
+        "application/json": {"schema": _object({name: _list(item)})},
+    }
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def _list(item: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": item, "minItems": 1}
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
