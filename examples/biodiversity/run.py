@@ -1,0 +1,114 @@
+"""Observations of birds arrive one after the other, each named as deep as somebody dared; a service learns from them.
+
+    python examples/biodiversity/run.py [--data DIR] [--observations N]
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import typer
+from archive import ARCHIVE, Occurrence, build, read
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+AT_ONCE = 8  # observations in a request
+LINES = 10  # that are printed on the way
+
+
+@contextmanager
+def service(*options: object) -> Iterator[str]:
+    """`dhocl serve` in a process of its own; its address."""
+    command = [sys.executable, "-c", "from dhocl.cli import main; main()", "serve", *map(str, options)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        address = process.stdout.readline().removeprefix("dhocl: ").strip()
+        if not address:
+            sys.exit(process.wait())  # it has said why
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def call(url: str, body: Any = None) -> Any:
+    """GET, or POST of JSON; a service whose queue is full is asked again when it says so."""
+    content = None if body is None else json.dumps(body).encode()
+    while True:
+        try:
+            with urlopen(Request(url, content, {"Content-Type": "application/json"})) as answer:
+                return json.load(answer)
+        except HTTPError as error:
+            if error.code != 429:
+                raise SystemExit(f"{url}: {json.load(error)['detail']}") from None
+            time.sleep(float(error.headers["Retry-After"]))
+
+
+def post(address: str, occurrences: list[Occurrence]) -> None:
+    observations = [
+        {"name": o.name, "rank": o.rank, "image": base64.b64encode(o.image.read_bytes()).decode()} for o in occurrences
+    ]
+    call(f"{address}/observations", {"observations": observations})
+
+
+def stream(address: str, occurrences: list[Occurrence]) -> None:
+    """Post everything in its order, and tell how well each observation was predicted before it was learned."""
+    columns = (TextColumn("learned"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns) as bar:
+        task = bar.add_task("", total=len(occurrences))
+        posted = told = done = 0
+        while done < len(occurrences):
+            if posted < len(occurrences):
+                post(address, occurrences[posted : posted + AT_ONCE])
+                posted += AT_ONCE
+            else:
+                time.sleep(0.2)
+            metrics = call(f"{address}/metrics")
+            done = metrics["learned"] + metrics["refused"]
+            bar.update(task, completed=done)
+            if done * LINES // len(occurrences) > told:
+                told = done * LINES // len(occurrences)
+                bar.console.print(standing(metrics), highlight=False, soft_wrap=True)
+
+
+def standing(metrics: dict[str, Any]) -> str:
+    ranks = [f"{rank} {100 * n['accuracy']:.1f} %" for rank, n in metrics["ranks"].items() if n["seen"]]
+    return f"after {metrics['learned']}: right before learned {', '.join(ranks)}; {sum(metrics['classes'].values())} classes"
+
+
+def main(
+    data: Annotated[Path | None, typer.Option(help="Folder with CUB-200-2011; without one, letters are the birds.")] = None,
+    observations: Annotated[int, typer.Option(min=1, help="How many.")] = 600,
+    out: Annotated[Path | None, typer.Option(help="New folder for archive and model; by default a temporary one.")] = None,
+    port: Annotated[int, typer.Option(help="Of the service; 0: any that is free.")] = 8000,
+    backbone: Annotated[str, typer.Option(help="See `dhocl list backbones`.")] = "efficientnet_lite0",
+    stay: Annotated[bool, typer.Option(help="Keep the service running at the end.")] = True,
+) -> None:
+    folder = out or Path(tempfile.mkdtemp(prefix="dhocl-biodiversity-"))
+    ranks = build(folder, data, observations)
+    occurrences = read(folder)
+    print(f"{folder / ARCHIVE}: {len(occurrences)} occurrences", flush=True)
+    source = f"darwin_core:{folder / ARCHIVE}"
+    options = ["--levels", ",".join(ranks), "--source", source, "--backbone", backbone, "--image-size", 96 if data else 64]
+    with service("--model", folder / "model", "--port", port, *options) as address:
+        print(f"Watch the tree grow: {address}", flush=True)
+        stream(address, occurrences)
+        if stay:
+            print(f"The page stays at {address} until you press Ctrl-C.", flush=True)
+            with suppress(KeyboardInterrupt):
+                time.sleep(float("inf"))
+
+
+if __name__ == "__main__":
+    typer.run(main)

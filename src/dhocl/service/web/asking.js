@@ -1,0 +1,188 @@
+"use strict";
+// An image is given, its path is shown, and what is wrong about it is corrected: that is an observation.
+
+const TAKEN = ["image/jpeg", "image/png", "image/webp"];
+const SIDE = 2048, LARGE = 4 * 2 ** 20;  // pixels and bytes from which on an image is made smaller before it is sent
+const SUGGESTED = 8;
+
+let given = null, prediction = null, editing = null, busy = false, taught = null;  // taught: { name, rank, below }
+
+function tell(text, problem = "") {
+  at("told").textContent = text;
+  at("problem").textContent = problem;
+  at("problem").hidden = !problem;
+}
+
+/** Do something that may fail, and say so; one thing at a time. */
+async function attempt(work) {
+  if (busy) return;
+  busy = true;
+  declined = false;
+  drawPath();
+  try {
+    await work();
+  } catch (problem) {
+    if (!(problem instanceof Problem)) throw problem;
+    tell("", problem.message);
+  } finally {
+    busy = false;
+    drawPath();
+  }
+}
+
+function take(file) {
+  if (!file) return;
+  attempt(async () => {
+    tell("Looking …");
+    prediction = editing = taught = null;
+    given = await small(file);
+    URL.revokeObjectURL(at("preview").src);
+    at("preview").src = URL.createObjectURL(given);
+    at("preview").hidden = false;
+    editing = tree.ranks.at(-1);
+    await predict();
+  });
+}
+
+/** The image itself, or a smaller JPEG of it where it is large or of a kind that the service does not take. */
+async function small(file) {
+  if (TAKEN.includes(file.type) && file.size <= LARGE) return file;
+  let image;
+  try {
+    image = await createImageBitmap(file);
+  } catch {
+    throw new Problem("That is no image that can be read here. JPEG, PNG and WebP are.");
+  }
+  const scale = Math.min(1, SIDE / Math.max(image.width, image.height));
+  const canvas = make("canvas", { width: Math.ceil(scale * image.width), height: Math.ceil(scale * image.height) });
+  const brush = canvas.getContext("2d");
+  brush.fillStyle = "#fff";  // what is transparent
+  brush.fillRect(0, 0, canvas.width, canvas.height);
+  brush.drawImage(image, 0, 0, canvas.width, canvas.height);
+  return new Promise(done => canvas.toBlob(done, "image/jpeg", .9));
+}
+
+async function predict() {
+  const form = new FormData();
+  form.append("image", given, "image");
+  if (!tree.nodes.size) return tell("Nothing is learned yet: tell what it is.");
+  [prediction] = (await ask("/predict", { method: "POST", body: form }).then(response => response.json())).predictions;
+  const { name, rank, probability } = prediction.path.at(-1);
+  tell(`Most probably ${name} (${rank}), ${percent(probability)}.`);
+}
+
+function teach(typed, rank) {
+  const name = typed.normalize("NFC").split(/\s+/).filter(Boolean).join(" ");
+  if (name) attempt(async () => {
+    const form = new FormData(), isNew = !findNode(name, rank);
+    const above = prediction?.path.filter(node => tree.ranks.indexOf(node.rank) < tree.ranks.indexOf(rank)).at(-1);
+    form.append("image", given, "image");
+    form.append("name", name);
+    form.append("rank", rank);
+    const { accepted: [number] } = await ask("/observations", { method: "POST", body: form }).then(response => response.json());
+    editing = null;
+    tell(`Accepted as number ${count(number)}. Learning …`);
+    drawPath();
+    await settle(number);
+    taught = isNew && above ? { name, rank, below: above } : null;
+    await catchUp();
+    const node = findNode(name, rank);
+    if (node) reveal(node);
+    await predict();
+    tell(`Learned that this is ${name} (${rank}). ${at("told").textContent}`);
+  });
+}
+
+/** Until an entry is applied. */
+async function settle(number) {
+  for (let wait = 200; ; wait = Math.min(2000, 1.5 * wait)) {
+    await pause(wait);
+    const { state } = await read(`/entries/${number}`);
+    if (state === "refused") throw new Problem("That could not be learned.");
+    if (state !== "queued") return;
+  }
+}
+
+function drawPath() {
+  at("path").hidden = !given;
+  at("choose").disabled = busy;
+  if (given) at("path").replaceChildren(...tree.ranks.map(drawGuess));
+  drawOffer();
+}
+
+function drawGuess(rank) {
+  const onPath = prediction?.path.find(node => node.rank === rank), alone = prediction?.ranks[rank], guess = onPath ?? alone;
+  const other = make("button", { type: "button", disabled: busy, "aria-expanded": editing === rank }, guess ? "Other" : "Name it");
+  other.setAttribute("aria-label", guess ? `another ${rank}` : `name the ${rank}`);
+  other.onclick = () => {
+    editing = editing === rank ? null : rank;
+    drawPath();
+    at("path").querySelector(".other input")?.focus();
+  };
+  const parts = make("div", { className: "guess" }, make("span", { className: "rank" }, rank));
+  if (guess) {
+    const right = make("button", { type: "button", disabled: busy, onclick: () => teach(guess.name, rank) }, "Right");
+    right.setAttribute("aria-label", `right, it is ${guess.name}`);
+    const bar = make("div", { className: "bar" }, make("span"));
+    bar.firstChild.style.width = percent(guess.probability, 1).replace(" ", "");
+    const share = make("span", { className: "share" }, percent(guess.probability, 1));
+    parts.append(make("div", {}, make("span", { className: onPath ? "name" : "name apart", dir: "auto" }, guess.name), " ", share), bar);
+    if (!onPath) parts.append(make("span", { className: "rather" }, "judged by itself, apart from the path"));
+    else if (alone.name !== guess.name)
+      parts.append(make("span", { className: "rather" }, `judged by itself: ${alone.name}, ${percent(alone.probability)}`));
+    parts.append(make("div", { className: "acts" }, right, other));
+  } else {
+    parts.append(make("span", { className: "rather" }, "–"), make("div", { className: "acts" }, other));
+  }
+  return make("li", {}, parts, ...(editing === rank ? [drawOther(rank, guess)] : []));
+}
+
+/** Names to choose from, at first those beside the predicted one, and a field for any other. */
+function drawOther(rank, guess) {
+  const input = make("input", { type: "text", maxLength: 200, placeholder: "or a new name", autocomplete: "off", spellcheck: false, "aria-label": `the right ${rank}` });
+  const send = make("button", { className: "main", disabled: true }, "Teach");
+  const names = make("ul", { className: "names", "aria-label": `known names of the rank ${rank}` });
+  const form = make("form", { onsubmit: event => { event.preventDefault(); teach(input.value, rank); } }, input, send);
+  const own = guess && findNode(guess.name, rank);
+  const suggest = () => {
+    const others = namesOf(rank).filter(node => node !== own);
+    const near = others.filter(node => own && own.parent !== null && node.parent === own.parent);
+    const { nodes } = matches(input.value.trim() || !near.length ? others : near, input.value, SUGGESTED);
+    names.replaceChildren(...nodes.map(({ name }) =>
+      make("li", {}, make("button", { type: "button", disabled: busy, dir: "auto", onclick: () => teach(name, rank) }, name))));
+    send.disabled = busy || !input.value.trim();
+    send.textContent = nodes.some(({ name }) => name === input.value.trim()) || send.disabled ? "Teach" : "Teach as new";
+  };
+  input.oninput = suggest;
+  suggest();
+  return make("div", { className: "other" }, form, names);
+}
+
+/** A new class that nobody has linked may be put where the image seemed to belong. */
+function drawOffer() {
+  const node = taught && findNode(taught.name, taught.rank);
+  at("offer").hidden = !node || node.parent !== null || busy;
+  if (at("offer").hidden) return;
+  const { name, rank, below } = taught, [text, button] = at("offer").children;
+  text.textContent = `${name} has no place in the tree yet.`;
+  button.textContent = `Put it below ${below.name}`;
+  button.onclick = () => attempt(async () => {
+    const link = { kind: "link", child: { name, rank }, parent: { name: below.name, rank: below.rank } };
+    const headers = { "Content-Type": "application/json" };
+    const { accepted } = await ask("/taxonomy", { method: "POST", headers, body: JSON.stringify(link) }).then(response => response.json());
+    await settle(accepted);
+    await catchUp();
+    reveal(tree.nodes.get(node.id));
+    tell(`${name} lies below ${below.name} now.`);
+  });
+}
+
+at("choose").onclick = () => at("file").click();
+at("file").onchange = event => { take(event.target.files[0]); event.target.value = ""; };
+document.addEventListener("paste", event => take([...event.clipboardData.files][0]));
+for (const kind of ["dragenter", "dragover", "dragleave", "drop"])
+  document.addEventListener(kind, event => {
+    event.preventDefault();  // else the browser would go to the image
+    at("drop").classList.toggle("over", kind === "dragover" || kind === "dragenter");
+    if (kind === "drop") take(event.dataTransfer.files[0]);
+  });

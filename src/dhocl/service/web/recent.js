@@ -1,0 +1,67 @@
+"use strict";
+// How much there is to do, and what came last.
+
+const KEPT = 12;  // observations that are shown
+const LOOKED = 100;  // that are asked for: of those the newest may still wait
+
+let recent = [];  // that were learned or refused, newest first; how many wait is told by a number
+const thumbnails = new Map();  // number -> address of a picture in memory
+
+function drawNumbers({ learned, queued, refused, per_second, classes }) {
+  at("learned").textContent = count(learned);
+  at("queued").textContent = count(queued);
+  at("per-second").textContent = per_second.toFixed(1);
+  at("classes").textContent = count(Object.values(classes).reduce((sum, n) => sum + n, 0));
+  at("refused").textContent = count(refused);
+  at("refused-part").hidden = !refused;
+}
+
+function hearObservation(observation) {
+  const others = recent.filter(({ number }) => number !== observation.number);
+  recent = [observation, ...others].sort((a, b) => b.number - a.number).slice(0, KEPT);
+}
+
+async function loadRecent() {
+  const newest = await read(`/observations/recent?n=${LOOKED}`);
+  recent = newest.filter(({ state }) => state !== "queued").slice(0, KEPT);
+}
+
+function drawRecent() {
+  const numbers = new Set(recent.map(({ number }) => number));
+  for (const [number, address] of thumbnails)
+    if (!numbers.has(number)) {
+      URL.revokeObjectURL(address);
+      thumbnails.delete(number);
+    }
+  at("recent").replaceChildren(...recent.map(drawObservation));
+  at("none").hidden = recent.length > 0;
+}
+
+function drawObservation({ number, name, rank, time, state, predicted, thumbnail }) {
+  const when = new Date(1000 * time);
+  return make("li", {}, picture(number, thumbnail, name), make("div", {},
+    make("div", { className: "name", dir: "auto" }, name),
+    make("small", {}, `${rank} · `, make("time", { dateTime: when.toISOString(), title: when.toLocaleString() }, when.toLocaleTimeString())),
+    make("small", {}, verdict(name, state, predicted))));
+}
+
+/** What was predicted of it before it was learned. */
+function verdict(name, state, predicted) {
+  if (state === "refused") return make("span", { className: "wrong" }, "could not be learned");
+  if (!predicted) return "nothing could be predicted yet";
+  const isRight = predicted.name === name, sure = percent(predicted.probability);
+  const said = isRight ? `✓ known before, ${sure}` : `✗ taken for ${predicted.name}, ${sure}`;
+  return make("span", { className: isRight ? "right" : "wrong" }, said);
+}
+
+/** By fetch and not by address, since the service may want its token for pictures too. */
+function picture(number, path, name) {
+  if (thumbnails.has(number)) return make("img", { src: thumbnails.get(number), alt: "", title: name });
+  const blank = make("span", { className: "blank" });
+  ask(path).then(response => response.blob()).then(blob => {
+    if (!blank.isConnected) return;
+    if (!thumbnails.has(number)) thumbnails.set(number, URL.createObjectURL(blob));
+    blank.replaceWith(make("img", { src: thumbnails.get(number), alt: "", title: name }));
+  }).catch(() => {});  // without its picture it is still an observation
+  return blank;
+}

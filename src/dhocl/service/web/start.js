@@ -1,0 +1,61 @@
+"use strict";
+// Live as long as the line is up; else a look from time to time.
+
+const IDLE = 5_000;  // milliseconds without news after which the numbers are asked for, since rates fade by themselves
+
+let numbers = null, heard = 0;
+const soonTree = calm(() => { drawTree(); drawOffer(); }, 400);
+const soonNumbers = calm(() => { drawNumbers(numbers); drawRanks(); drawCurve(); }, 400);
+const soonRecent = calm(drawRecent, 2500);  // each picture is a request, and the service has better things to do
+
+function show(state, text) {
+  at("state").className = state;
+  if (at("state-text").textContent !== text) at("state-text").textContent = text;
+}
+
+function hearNumbers(news) {
+  heard = Date.now();
+  numbers = news;
+  hearAccuracy(news);
+  soonNumbers();
+}
+
+async function refresh() {
+  await catchUp();
+  await Promise.all([loadRecent(), read("/metrics").then(hearNumbers)]);
+  soonTree();
+  soonRecent();
+}
+
+async function hear(event, news) {
+  if (event === "metrics") hearNumbers(news);
+  if (event === "observation") { hearObservation(news); soonRecent(); }
+  if (event === "taxonomy") { await hearTree(news); soonTree(); }
+}
+
+async function stayLive() {
+  for (let wait = 1000; ; wait = Math.min(30_000, 2 * wait)) {
+    try {
+      await listen(async () => {
+        await refresh();
+        show("live", "live");
+        wait = 500;
+      }, (event, news) => hear(event, news).catch(() => {}));  // what is missed now is caught up with later
+    } catch { /* told below */ }
+    await refresh().then(() => show("", "not live, but looking from time to time"),
+      problem => show("lost", problem instanceof Problem ? problem.message : "Something is wrong with this page."));
+    await pause(wait);
+  }
+}
+
+at("pause").onclick = () => {
+  paused = !paused;
+  at("pause").setAttribute("aria-pressed", paused);
+  at("pause").textContent = paused ? "Go on" : "Pause";
+  if (!paused) for (const soon of waiting) { waiting.delete(soon); soon(); }
+};
+at("give-token").onclick = () => { declined = false; wantToken().then(refresh).catch(() => {}); };
+at("command").textContent = `curl -F image=@robin.jpg -F name=Erithacus -F rank=genus ${location.origin}/observations`;
+setInterval(() => { if (tree.fresh.size) soonTree(); }, 2000);
+setInterval(() => { if (Date.now() - heard > IDLE && !document.hidden) read("/metrics").then(hearNumbers).catch(() => {}); }, IDLE);
+stayLive();
