@@ -11,6 +11,7 @@ from dhocl.errors import InputError
 from dhocl.knowledge import Curator, DarwinCore, Synonym
 from dhocl.taxonomy import Label
 from dwca_files import described, meta, tsv, zipped
+from waiting import grows_in_the_background
 
 LEVELS = ("Family", "Genus", "Species")
 TERMS = ("scientificName", "taxonRank", "parentNameUsageID", "acceptedNameUsageID")
@@ -88,6 +89,11 @@ def test_the_tree_is_the_same_in_whichever_order_classes_come(order: list[Label]
         BLUE: [CYANISTES, FAMILY],
     }
     assert tree.id(OLD_BLUE) == tree.id(BLUE)
+
+
+def test_it_can_be_asked_in_the_background(checklist: DarwinCore) -> None:
+    parents = {GREAT: PARUS, PARUS: FAMILY, CYANISTES: FAMILY, BLUE: CYANISTES}
+    grows_in_the_background(checklist, [OLD_BLUE, GREAT, FAMILY, PARUS, CYANISTES, BLUE], parents)
 
 
 def test_a_table_of_occurrences_tells_as_much(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from dhocl.data.wordnet import read_index
 from dhocl.errors import InputError
 from dhocl.knowledge import Curator, WordNet
 from dhocl.taxonomy import Label
+from waiting import grows_in_the_background
 
 DATA = """\
   1 This software and database is being provided to you, the LICENSEE
@@ -154,6 +155,11 @@ def test_the_tree_is_the_same_in_whichever_order_classes_come(order: list[Label]
         "wading bird": ["bird", "animal"],
         "bird": ["animal"],
     }
+
+
+def test_it_can_be_asked_in_the_background(wordnet: WordNet) -> None:
+    parents = {SANDHILL: WADER, FINCH: BIRD, WADER: BIRD, BIRD: ANIMAL}
+    grows_in_the_background(wordnet, [SANDHILL, FINCH, MACHINE, ANIMAL, WADER, BIRD], parents)
 
 
 def test_files_that_are_not_there_or_do_not_fit_are_told(folder: Path) -> None:

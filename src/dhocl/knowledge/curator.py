@@ -22,8 +22,9 @@ class Curator:
     With an infinite delay nothing is ever asked.
 
     An answer without a link means "not yet". With `ask_again` the class is asked about once more 1, 2, 4, 8, ...
-    batches after the first time, until there is one: about log2(n) questions a class in n batches. A source that
-    answers from the true tree need not be asked again, since a class is told of when its relatives arrive.
+    batches after the first time, until it has been told a parent of the level just above: at most log2(n) questions in
+    n batches. So a source need not know more than the parent of a class. One that answers from the true tree need not
+    be asked again, since it tells of a class when its relatives arrive.
 
     An answer may come from a time when less was known, so no link moves a class to a parent of a coarser level. What
     can not be is refused and logged: a source must not stop the learner.
@@ -69,13 +70,14 @@ class Curator:
         self.settled.add(node)
 
     def _ask(self, node: int, first: int) -> None:
-        answer = list(self.source.query(self.taxonomy.labels[node], self.taxonomy))
+        label = self.taxonomy.labels[node]
+        answer = list(self.source.query(label, self.taxonomy))
         if answer:
             self.pending.append((self.step + int(self.delay), answer))
-        if any(not isinstance(said, Synonym) for said in answer):
-            self.waiting.pop(node, None)
-        elif self.ask_again:
+        if self.ask_again and not _final(answer, label.level):
             self.waiting[node] = (first, self.step + max(1, self.step - first))
+        else:
+            self.waiting.pop(node, None)
 
     def _apply(self, said: Statement) -> None:
         tree, (name, other) = self.taxonomy, said
@@ -118,6 +120,12 @@ class Curator:
         self.settled = set(state.get("settled", []))
         if isinstance(self.source, Corrupted):
             self.source.load_state_dict(state["source"])
+
+
+def _final(answer: Sequence[Statement], level: int) -> bool:
+    """Nothing is left to ask of a class of this level: it has a parent just above, or can have none."""
+    links = [said for said in answer if not isinstance(said, Synonym)]
+    return any(level == 0 or (child.level == level and parent.level == level - 1) for child, parent in links)
 
 
 def _written(said: Statement) -> list[str | int]:
