@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from threading import Event, active_count
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dhocl.knowledge import Background, Chain, Curator, Link, Oracle, Silent
+from dhocl.knowledge import Background, Chain, Curator, KnowledgeSource, Link, Oracle, Silent
 from dhocl.taxonomy import Label
 from trees import balanced_tree
+from waiting import grows_in_the_background, until
 
 TRUE = balanced_tree(2, 2, 2)
 ROOT, MIDDLE, LEAF = Label("0", 0), Label("0.0", 1), Label("0.0.0", 2)
@@ -42,14 +44,6 @@ class Held:
         return Oracle(TRUE).query(label, known)
 
 
-def until(done: Callable[[], object]) -> None:
-    """Threads take their time; a minute is more than they need."""
-    end = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.001)
-
-
 def test_a_class_without_an_answer_is_asked_about_after_1_2_4_8_batches() -> None:
     source = Later([], at=99)
     curator = Curator(source, delay=0, ask_again=True)
@@ -69,14 +63,36 @@ def test_without_asking_again_a_class_is_asked_about_once() -> None:
 
 
 def test_an_answer_ends_the_questions_and_is_usable_after_the_delay() -> None:
-    source = Later([(LEAF, ROOT)], at=3)
+    source = Later([(LEAF, MIDDLE)], at=3)
     curator = Curator(source, delay=2, ask_again=True)
     parents = []
     for _ in range(9):
-        curator.observe([ROOT, LEAF])
+        curator.observe([MIDDLE, LEAF])
         parents.append(curator.taxonomy.parent(1))
-    assert source.asked == [ROOT, LEAF, ROOT, LEAF, ROOT]  # two in the first batch, two in the second
+    # Two in each of the first batches; what is said of the leaf is no answer about what is above the other.
+    assert source.asked == [MIDDLE, LEAF, MIDDLE, LEAF, MIDDLE, MIDDLE, MIDDLE]
     assert parents == [-1, -1, -1, 0, 0, 0, 0, 0, 0]
+
+
+class Upward:
+    """Knows the nearest known class above a class, and nothing else."""
+
+    def query(self, label: Label, known: Collection[Label]) -> list[Link]:
+        return [(child, parent) for child, parent in Oracle(TRUE).query(label, known) if child == label]
+
+
+@given(st.permutations(TRUE.labels), st.integers(0, 3), st.integers(1, 5))
+def test_a_source_need_not_know_more_than_the_parent(order: list[Label], delay: int, batch: int) -> None:
+    curator = Curator(Upward(), delay, ask_again=True)
+    for start in range(0, len(order), batch):
+        curator.observe(order[start : start + batch])
+    for _ in range(2 * len(order) + delay):  # whoever waits is asked about before it has waited twice as long
+        curator.observe([ROOT])
+    tree = curator.taxonomy
+    for label in TRUE:
+        true = [TRUE.labels[node] for node in TRUE.lineage(TRUE.id(label))]
+        assert [tree.labels[node] for node in tree.lineage(tree.id(label))] == true
+    assert {tree.labels[node].level for node in curator.waiting} <= {0}
 
 
 def test_what_is_told_by_hand_or_merged_is_not_asked_about() -> None:
@@ -101,12 +117,12 @@ def test_a_renamed_class_is_asked_about_by_its_new_name() -> None:
 
 
 def test_who_waits_for_an_answer_survives_a_restart() -> None:
-    whole, first, second = (Curator(Later([(LEAF, ROOT)], at=at), 1, ask_again=True) for at in (5, 5, 1))
+    whole, first, second = (Curator(Later([(LEAF, MIDDLE)], at=at), 1, ask_again=True) for at in (5, 5, 1))
     for curator in (whole, whole, whole, whole, whole, first, first):
-        curator.observe([ROOT, LEAF])
+        curator.observe([MIDDLE, LEAF])
     second.load_state_dict(first.state_dict())
     for _ in range(3):
-        second.observe([ROOT, LEAF])
+        second.observe([MIDDLE, LEAF])
     assert second.taxonomy.dumps() == whole.taxonomy.dumps()
     assert second.waiting == whole.waiting
 
@@ -143,6 +159,13 @@ def test_a_slow_source_delays_the_tree_and_not_the_learner() -> None:
     until(linked)
 
 
+@pytest.mark.parametrize("source", [Oracle(TRUE), Upward(), Chain(Silent(), Upward(), Oracle(TRUE))])
+@pytest.mark.parametrize("order", [TRUE.labels, TRUE.labels[::-1]])
+def test_any_source_can_be_asked_in_the_background(source: KnowledgeSource, order: list[Label]) -> None:
+    links = {label: TRUE.parent(TRUE.id(label)) for label in TRUE if label.level}
+    grows_in_the_background(source, order, {label: TRUE.labels[node] for label, node in links.items()})
+
+
 def test_a_late_answer_from_a_smaller_vocabulary_does_not_undo_a_nearer_parent() -> None:
     class Script:
         def __init__(self) -> None:
@@ -156,7 +179,6 @@ def test_a_late_answer_from_a_smaller_vocabulary_does_not_undo_a_nearer_parent()
         curator.observe(labels)
     tree = curator.taxonomy
     assert tree.parent(tree.id(LEAF)) == tree.id(MIDDLE)
-    assert tree.id(LEAF) not in curator.waiting
 
 
 def test_a_source_that_fails_has_no_answer_yet(caplog: pytest.LogCaptureFixture) -> None:

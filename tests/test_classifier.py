@@ -11,7 +11,8 @@ from PIL import Image
 from dhocl import Classifier, InputError, Label
 from dhocl.backbones import wrap
 from dhocl.checks import LEAVES, pictures
-from dhocl.knowledge import Link, Silent
+from dhocl.knowledge import Background, Link, Silent, open_source
+from waiting import until
 
 TREE = """child\tlevel\tparent
 bird\tkind\t
@@ -144,6 +145,35 @@ def test_a_synonym_goes_to_its_accepted_class_at_once_and_for_good(tree: Path, t
         one.learn(*examples(24, seed=8))
     assert [found.levels["species"].name for found in again.predict(images)] == ["robin", "robin", "cod", "carp"]
     assert classifier.predict(images) == again.predict(images)
+
+
+def test_a_source_revises_the_tree_in_mid_stream(tmp_path: Path) -> None:
+    (tmp_path / "taxa.tsv").write_text(
+        "taxonID\tscientificName\ttaxonRank\tparentNameUsageID\tacceptedNameUsageID\n"
+        "1\tbird\tkind\t\t\n2\trobin\tspecies\t1\t\n3\tcrow\tspecies\t\t2\n"
+        "4\tAves\tkind\t\t1\n5\tfish\tkind\t\t\n6\tcod\tspecies\t5\t\n7\tcarp\tspecies\t5\t\n"
+    )
+    source = open_source(f"darwin_core:{tmp_path}/taxa.tsv", levels=("kind", "species"))
+    classifier = small(source=Background(source))
+    images = pictures([0, 1, 2, 3], np.random.default_rng(9)).permute(0, 2, 3, 1).numpy()
+
+    def learned() -> bool:
+        pixels, names = examples(24, len(classifier.taxonomy.events))
+        classifier.learn(pixels, [("Aves" if name == "bird" else name, level) for name, level in names])
+        found = classifier.predict(images)
+        for prediction in found:
+            told = {guess.name for guess in prediction.levels.values()} | set(prediction.path.values())
+            assert told <= {label.name for label in classifier.taxonomy}
+        return [" ".join(p.path.values()) for p in found] == ["bird robin", "bird robin", "fish cod", "fish carp"]
+
+    until(learned)
+    kinds = [event.kind for event in classifier.taxonomy.events]
+    assert (kinds.count("rename"), kinds.count("merge")) == (1, 1)
+    classifier.save(tmp_path / "model")
+    again = Classifier.load(tmp_path / "model", source=source)
+    assert again.predict(images) == classifier.predict(images)
+    classifier.learn(images[:1], [("crow", "species")])
+    assert classifier.taxonomy.events[-1].kind != "add"
 
 
 def test_a_class_can_be_renamed(tree: Path) -> None:

@@ -11,6 +11,7 @@ from dhocl.errors import InputError
 from dhocl.knowledge import Curator, DarwinCore, Synonym
 from dhocl.taxonomy import Label
 from dwca_files import described, meta, tsv, zipped
+from waiting import grows_in_the_background
 
 LEVELS = ("Family", "Genus", "Species")
 TERMS = ("scientificName", "taxonRank", "parentNameUsageID", "acceptedNameUsageID")
@@ -27,6 +28,8 @@ CHECKLIST = (
     ("10", "Melaniparus niger", "species", "9", ""),
     ("11", "Parus britannicus", "species", "3", "12"),
     ("12", "Parus major newtoni Prazak", "subspecies", "7", ""),
+    ("13", "Parus fringillago Pallas, 1811", "", "", "7"),
+    ("14", "Parus sultaneus", "", "3", ""),
 )
 FAMILY, PARUS, CYANISTES = Label("Paridae", 0), Label("Parus", 1), Label("Cyanistes", 1)
 BLUE, OLD_BLUE, GREAT = Label("Cyanistes caeruleus", 2), Label("Parus caeruleus", 2), Label("Parus major", 2)
@@ -56,6 +59,9 @@ def test_synonyms_resolve_to_the_accepted_name(checklist: DarwinCore) -> None:
     assert checklist.accepted(OLD_BLUE) == BLUE
     assert checklist.accepted(GREAT) == GREAT
     assert checklist.accepted(Label("Parus britannicus", 2)) == GREAT, "a synonym of its subspecies"
+    assert checklist.accepted(Label("Parus fringillago", 2)) == GREAT, "a synonym without a rank"
+    nobody = Label("Parus sultaneus", 2)
+    assert checklist.accepted(nobody) == nobody, "without a rank, and no synonym"
     same = Synonym(OLD_BLUE, BLUE)
     assert checklist.query(OLD_BLUE, [PARUS, CYANISTES]) == [same, (OLD_BLUE, CYANISTES)]
     assert checklist.query(OLD_BLUE, [PARUS, CYANISTES, BLUE]) == [same, (BLUE, CYANISTES)]
@@ -90,6 +96,11 @@ def test_the_tree_is_the_same_in_whichever_order_classes_come(order: list[Label]
     assert tree.id(OLD_BLUE) == tree.id(BLUE)
 
 
+def test_it_can_be_asked_in_the_background(checklist: DarwinCore) -> None:
+    parents = {GREAT: PARUS, PARUS: FAMILY, CYANISTES: FAMILY, BLUE: CYANISTES}
+    grows_in_the_background(checklist, [OLD_BLUE, GREAT, FAMILY, PARUS, CYANISTES, BLUE], parents)
+
+
 def test_a_table_of_occurrences_tells_as_much(tmp_path: Path) -> None:
     """As GBIF gives them: ranks in columns, the name as it was identified, the columns as they are accepted."""
     file = tmp_path / "occurrence.csv"
@@ -109,6 +120,18 @@ def test_a_table_of_occurrences_tells_as_much(tmp_path: Path) -> None:
     assert source.query(GREAT, [FAMILY, PARUS]) == [(GREAT, PARUS)]
     assert source.accepted(Label("Parus teneriffae", 2)) == Label("Cyanistes teneriffae", 2)
     assert source.query(FAMILY, [CYANISTES, GREAT]) == [(CYANISTES, FAMILY), (GREAT, FAMILY)]
+
+
+def test_a_species_may_be_told_by_its_epithet(tmp_path: Path) -> None:
+    file = tmp_path / "taxa.csv"
+    file.write_text(
+        "family,genus,specificEpithet,taxonRank\nParidae,Parus,major,\nParidae,Parus,,\nParidae,Sitta,x,genus\n"
+    )
+    source = DarwinCore(file, LEVELS)
+    assert source.query(GREAT, [PARUS, FAMILY]) == [(GREAT, PARUS)]
+    assert source.query(Label("Sitta x", 2), [Label("Sitta", 1)]) == []
+    great = Label("Parus major", 1)
+    assert DarwinCore(file, ("family", "species")).query(great, [FAMILY]) == [(great, FAMILY)]
 
 
 def test_a_name_that_a_rank_has_twice_needs_its_parent(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from dhocl.errors import InputError
 from dhocl.knowledge import Llm
 from dhocl.taxonomy import Label
+from waiting import grows_in_the_background
 
 LEVELS = ("kind", "family", "species")
 BIRD, THRUSH, ROBIN, FINCH = Label("bird", 0), Label("thrush", 1), Label("robin", 2), Label("finch", 2)
@@ -36,7 +37,9 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.replies = [saying("thrush")]
-        self.silent = 0.0  # seconds before an answer
+        self.speak = threading.Event()  # before that there is no answer
+        self.speak.set()
+        self.drips = False  # answers without end, a byte at a time
         self.asked: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
@@ -53,13 +56,16 @@ class Handler(BaseHTTPRequestHandler):
         self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         self.server.headers.append(dict(self.headers))
         self.server.paths.append(self.path)
-        time.sleep(self.server.silent)
+        assert self.server.speak.wait(60)
         status, content = self.server.replies[min(len(self.server.asked), len(self.server.replies)) - 1]
         try:
             self.send_response(status)
             if status == 302:
                 self.send_header("Location", content)
             self.end_headers()
+            while self.server.drips:
+                self.wfile.write(b" ")
+                time.sleep(0.01)
             self.wfile.write(content.encode())
         except OSError:  # who asked has gone
             pass
@@ -78,6 +84,8 @@ def server() -> Iterator[Server]:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server
+        server.drips = False
+        server.speak.set()
         server.shutdown()
         thread.join()
 
@@ -217,12 +225,20 @@ def test_pauses_double(server: Server, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_silent_server_is_not_waited_for(server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    server.silent = 1.0
-    began = time.monotonic()
+    server.speak.clear()
     assert llm(server, tmp_path, timeout=0.05, tries=2).query(ROBIN, KNOWN) == []
-    assert time.monotonic() - began < 1
     assert "timed out" in caplog.text
-    assert len(server.asked) == 2
+
+
+def test_a_reply_without_end_is_not_waited_for(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.drips = True
+    assert llm(server, tmp_path, timeout=0.2, tries=1).query(ROBIN, KNOWN) == []
+    assert "the reply timed out" in caplog.text
+    monkeypatch.setattr("dhocl.knowledge.llm.LARGEST", 2)
+    assert llm(server, tmp_path, timeout=60, tries=1).query(ROBIN, KNOWN) == []
+    assert "a reply of more than 2 bytes" in caplog.text
 
 
 def test_a_server_that_is_not_there_has_no_answer_yet(
@@ -245,8 +261,9 @@ def test_the_budget_is_of_calls_and_not_exceeded(
     assert source.query(ROBIN, KNOWN) == [(ROBIN, THRUSH)], "what is kept costs nothing"
 
 
-def test_a_server_without_schemas_is_asked_in_another_way(server: Server, tmp_path: Path) -> None:
-    server.replies = [(400, "unknown response_format"), saying("thrush")]
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_server_without_schemas_is_asked_in_another_way(server: Server, tmp_path: Path, status: int) -> None:
+    server.replies = [(status, "unknown response_format"), saying("thrush")]
     source = llm(server, tmp_path)
     assert source.query(ROBIN, KNOWN) == [(ROBIN, THRUSH)]
     source.query(FINCH, KNOWN)
@@ -262,6 +279,11 @@ def test_what_the_user_can_mend_is_told(
         llm(server, tmp_path).query(ROBIN, KNOWN)
     assert "secret" not in str(told.value) + caplog.text
     assert len(server.asked) == 1
+
+
+def test_it_can_be_asked_in_the_background(server: Server, tmp_path: Path) -> None:
+    server.replies = [saying("bird", "kind")]
+    grows_in_the_background(llm(server, tmp_path), [ROBIN, FINCH, BIRD], {ROBIN: BIRD, FINCH: BIRD})
 
 
 def test_the_key_does_not_follow_a_redirection(server: Server, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_separators_encodings_defaults_and_places_are_as_described(tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("t.csv", 'id,dwc:scientificName,taxonRank\n1,Aves,class\n2,"Turdus ""x""",genus\n'),
+        ("t.csv", 'ID,dwc:ScientificName,taxonrank\n1,Aves,class\n2,"Turdus ""x""",genus\n'),
         ("t.csv", '\ufeffid\tscientificName\ttaxonRank\n1\tAves\tclass\n\n2\tTurdus "x"\tgenus\n'),
         ("t.TSV", f'id\t{DWC}scientificName\ttaxonRank\textra\n1\tAves\tclass\n2\tTurdus "x"\tgenus\tz\n'),
         ("t.txt", 'id;scientificName;taxonRank\n1;Aves;class\n2;"Turdus ""x""";genus'),
@@ -68,6 +68,24 @@ def test_a_table_with_a_header_line_is_enough(tmp_path: Path, name: str, content
     with ZipFile(tmp_path / "zip" / "download.zip", "w") as archive:
         archive.writestr(name, content)
     assert rows(tmp_path / "zip") == EXPECTED
+
+
+def test_line_ends_of_any_kind_are_read(tmp_path: Path) -> None:
+    for end in ("\n", "\r\n", "\r"):
+        (tmp_path / "t.tab").write_bytes(TABLE.replace("\n", end).encode())
+        assert rows(tmp_path / "t.tab") == EXPECTED
+
+
+def test_an_archive_may_be_a_packed_folder(tmp_path: Path) -> None:
+    with ZipFile(tmp_path / "mac.zip", "w") as archive:
+        for name in ("mine/taxon.txt", "mine/other.txt", "__MACOSX/mine/._taxon.txt", "__MACOSX/meta.xml"):
+            archive.writestr(name, TABLE)
+        archive.writestr("mine/meta.xml", meta(described("taxon.txt", TERMS)))
+    assert rows(tmp_path / "mac.zip") == EXPECTED
+    with ZipFile(tmp_path / "table.zip", "w") as archive:
+        archive.writestr("mine/taxon.txt", TABLE)
+        archive.writestr("__MACOSX/mine/._taxon.txt", "junk")
+    assert rows(tmp_path / "table.zip") == EXPECTED
 
 
 def test_rows_know_their_place(tmp_path: Path) -> None:

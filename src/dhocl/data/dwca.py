@@ -6,30 +6,27 @@ document type declaration, where entities could hide, is not parsed.
 
 from __future__ import annotations
 
-import codecs
 import csv
 import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from io import BytesIO, TextIOWrapper
-from pathlib import Path
+from io import TextIOWrapper
+from pathlib import Path, PurePosixPath
 from typing import IO, Literal, NamedTuple
-from xml.etree import ElementTree
 from zipfile import BadZipFile, ZipFile
 
 from dhocl.data.archive import leaves
+from dhocl.data.dwca_meta import LARGEST as LARGEST_META
+from dhocl.data.dwca_meta import Layout, read_layouts, short
 from dhocl.errors import InputError
 
 META = "meta.xml"
-TABLES = (".csv", ".tsv", ".txt")
+TABLES = (".csv", ".tsv", ".tab", ".txt")
 LARGEST = 16 * 2**30  # bytes of an unpacked file
-LARGEST_META = 2**20
 FOLD = 200  # times that a file may grow when it is unpacked, if it is large then
 LARGE = 10 * 2**20
 LONGEST = 2**20  # characters of a line
 DAMAGE = (BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, OSError)  # zipfile raises all of these
-ESCAPES = {r"\t": "\t", r"\n": "\n", r"\r": "\r"}
 
 
 class Record(NamedTuple):
@@ -37,44 +34,35 @@ class Record(NamedTuple):
     cells: dict[str, str]  # by term
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How a table lies in its files."""
-
-    kind: str  # what a row is, such as Taxon or Occurrence; empty if nothing tells
-    files: tuple[str, ...]
-    columns: dict[str, int]  # term -> place in the row; `id` is what other tables refer to
-    defaults: dict[str, str]
-    delimiter: str = ","
-    quote: str = '"'  # empty: none
-    encoding: str = "utf-8"
-    skip: int = 0  # header lines
-
-
 class Bundle:
-    """The tables of an archive; of a folder that holds no meta.xml, the one archive or table in it."""
+    """The tables of an archive; of a folder that holds no meta.xml, the one archive or table in it.
+
+    In a zip archive everything may lie in a folder, as when somebody has packed one.
+    """
 
     def __init__(self, path: Path) -> None:
         if path.is_dir() and not (path / META).is_file():
             path = _only([file for file in path.iterdir() if file.suffix.lower() in (".zip", *TABLES)], str(path))
-        self._path = path
-        zipped = path.suffix.lower() == ".zip"
         if not path.exists():
             raise InputError(f"{path} is missing: give a Darwin Core archive, or a table with a header line")
-        names = self._members() if zipped else [file.name for file in path.iterdir()] if path.is_dir() else [path.name]
+        self._path = path
+        self._zipped = path.suffix.lower() == ".zip"
+        self._root = PurePosixPath()  # where meta.xml lies
         self.core: Layout
         self.extensions: list[Layout] = []
-        if META in names:
+        names = self._members() if self._zipped else [META] if path.is_dir() else [path.name]
+        if described := min((name for name in names if PurePosixPath(name).name == META), key=len, default=None):
+            self._root = PurePosixPath(described).parent
             with self._open(META) as file:
-                self.core, *self.extensions = _layouts(file.read(LARGEST_META + 1), f"{META} in {path}")
+                self.core, *self.extensions = read_layouts(file.read(LARGEST_META + 1), f"{described} in {path}")
         else:
             tables = [Path(name) for name in names if name.lower().endswith(TABLES)]
-            self.core = self._headed(str(_only(tables, str(path)) if zipped else path.name))
+            self.core = self._headed(str(_only(tables, str(path)) if self._zipped else path.name))
 
     def read(self, layout: Layout, terms: Collection[str]) -> Iterator[Record]:
         """The rows of a table, with those of the terms that it has."""
-        columns = {term: place for term, place in layout.columns.items() if term in terms}
-        defaults = {term: value for term, value in layout.defaults.items() if term in terms}
+        columns = {term: layout.columns[term.lower()] for term in terms if term.lower() in layout.columns}
+        defaults = {term: layout.defaults[term.lower()] for term in terms if term.lower() in layout.defaults}
         for name in layout.files:
             for line, row in self._rows(name, layout):
                 cells = {term: row[place].strip() for term, place in columns.items() if place < len(row)}
@@ -102,11 +90,11 @@ class Bundle:
     def _headed(self, name: str) -> Layout:
         """A table whose first line names the terms."""
         with self._open(name) as file:
-            first = file.readline(LONGEST).decode("utf-8-sig", "replace")
+            first = next(_lines(TextIOWrapper(file, "utf-8-sig", "replace", newline=""), self._what(name)), "")
         delimiter = next((mark for mark in ("\t", ",", ";") if mark in first), ",")
         quote = "" if delimiter == "\t" else '"'  # between tabs quotes mean nothing
         header = next(csv.reader([first], delimiter=delimiter, quotechar='"'), [])
-        columns = {_term(cell.strip()): place for place, cell in enumerate(header)}
+        columns = {short(cell.strip()).lower(): place for place, cell in enumerate(header)}
         return Layout("", (name,), columns, {}, delimiter, quote, skip=1)
 
     def _members(self) -> list[str]:
@@ -115,6 +103,7 @@ class Bundle:
                 members = archive.infolist()
         except DAMAGE as problem:
             raise InputError(f"{self._path} is damaged or no zip archive ({problem}): download it again") from None
+        members = [member for member in members if not member.filename.startswith("__MACOSX/")]
         for member in members:
             name, size = member.filename, member.file_size
             if leaves(name.replace("\\", "/")):
@@ -129,8 +118,8 @@ class Bundle:
         if leaves(name):
             raise InputError(f"{what} lies outside of the archive: download it again")
         try:
-            if self._path.suffix.lower() == ".zip":
-                with ZipFile(self._path) as archive, archive.open(name) as file:
+            if self._zipped:
+                with ZipFile(self._path) as archive, archive.open(str(self._root / name)) as file:
                     yield file
             else:
                 with (self._path / name if self._path.is_dir() else self._path).open("rb") as file:
@@ -146,51 +135,6 @@ class Bundle:
         return str(self._path) if self._path.name == name else f"{name} in {self._path}"
 
 
-def _layouts(content: bytes, what: str) -> list[Layout]:
-    """The core, then the extensions."""
-    if len(content) > LARGEST_META:
-        raise InputError(f"{what} is refused: it is larger than {LARGEST_META:,} bytes")
-    try:
-        text = content.decode("utf-8-sig")
-        if "<!DOCTYPE" in text:  # without one there are no entities of its own
-            raise InputError(f"{what} is refused: it holds a document type declaration")
-        tables = [element for element in ElementTree.fromstring(text) if _local(element) in ("core", "extension")]
-        layouts = [_layout(table) for table in sorted(tables, key=_local)]
-    except (UnicodeDecodeError, ElementTree.ParseError, LookupError, ValueError) as problem:
-        if isinstance(problem, InputError):
-            raise
-        raise InputError(f"{what} does not describe an archive ({problem}): download it again") from None
-    if not tables or [_local(table) for table in tables].count("core") != 1:
-        raise InputError(f"{what} does not describe an archive (it needs one core): download it again")
-    return layouts
-
-
-def _layout(table: ElementTree.Element) -> Layout:
-    columns, defaults = {}, {}
-    for field in table:
-        if _local(field) in ("id", "coreid"):
-            columns["id"] = _count(field.attrib["index"])
-        elif _local(field) == "field":
-            term = _term(field.attrib["term"])
-            if "index" in field.attrib:
-                columns[term] = _count(field.attrib["index"])
-            if field.get("default"):
-                defaults[term] = field.attrib["default"]
-    files = tuple((place.text or "").strip() for place in table.iter() if _local(place) == "location")
-    if not files:
-        raise ValueError("a table without files")
-    delimiter, quote = (
-        table.get(name, usual) for name, usual in (("fieldsTerminatedBy", ","), ("fieldsEnclosedBy", '"'))
-    )
-    delimiter = ESCAPES.get(delimiter, delimiter)
-    if len(delimiter) != 1 or len(quote) > 1 or delimiter in (quote, "\r", "\n"):
-        raise ValueError(f"fields between {delimiter!r} and enclosed by {quote!r}")
-    encoding = codecs.lookup(table.get("encoding") or "utf-8").name
-    TextIOWrapper(BytesIO(), encoding)  # fails for codecs that are not for text
-    skip = _count(table.get("ignoreHeaderLines") or "0")
-    return Layout(_term(table.get("rowType", "")), files, columns, defaults, delimiter, quote, encoding, skip)
-
-
 def _lines(text: TextIOWrapper, what: str) -> Iterator[str]:
     while line := text.readline(LONGEST):
         if len(line) == LONGEST:
@@ -203,22 +147,3 @@ def _only(files: list[Path], where: str) -> Path:
         found = f"{len(files)} tables or archives" if files else "no table or archive"
         raise InputError(f"{where} holds {found}: put one Darwin Core archive there, or one table with a header line")
     return files[0]
-
-
-def _term(name: str) -> str:
-    """The last part of a term's address.
-
-    >>> _term("http://rs.tdwg.org/dwc/terms/taxonID"), _term("dwc:taxonID"), _term("taxonID")
-    ('taxonID', 'taxonID', 'taxonID')
-    """
-    return name.rstrip("/#").replace("#", "/").replace(":", "/").rpartition("/")[2]
-
-
-def _local(element: ElementTree.Element) -> str:
-    return element.tag.rpartition("}")[2]
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError(f"{text!r} is no count")
-    return int(text)

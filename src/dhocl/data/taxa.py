@@ -16,6 +16,8 @@ TERMS = (
     "scientificName",
     "canonicalName",  # GBIF's
     "taxonRank",
+    "genus",
+    "specificEpithet",
     "acceptedNameUsageID",
     "acceptedNameUsage",
     "acceptedScientificName",  # GBIF's
@@ -52,8 +54,8 @@ class Taxa:
         rank, written = cells.get("taxonRank", "").lower(), cells.get("scientificName", "")
         name = cells.get("canonicalName") or without_author(written, rank)
         columns = [cells.get(level, "") for level in self.levels]
-        if "species" in self.levels and rank in BELOW_SPECIES and not columns[self.levels.index("species")]:
-            columns[self.levels.index("species")] = " ".join(name.split()[:2])
+        if "species" in self.levels and not columns[self.levels.index("species")]:
+            columns[self.levels.index("species")] = _species(cells, name, rank)
         accepted = without_author(cells.get("acceptedNameUsage") or cells.get("acceptedScientificName", ""), rank)
         taxon = Taxon(
             cells.get("taxonID") or cells.get("id", ""),
@@ -90,13 +92,16 @@ class Taxa:
         return tuple(name if level < end else "" for level, name in enumerate(names))
 
     def tree(self) -> tuple[Taxonomy, dict[Label, int]]:
-        """The tree of all accepted names, and the node of each other name that has only one."""
+        """The tree of all accepted names, and the node of each other name that has only one.
+
+        A synonym without a rank has that of its accepted name, as in many checklists.
+        """
         named = [(taxon, names) for taxon in self._taxa if any(names := self.lineage(taxon))]
         tree, nodes = grow(told_apart(names for _, names in named))
         others: dict[Label, set[int]] = defaultdict(set)
         for (taxon, _), node in zip(named, nodes.tolist(), strict=True):
             level = tree.labels[node].level
-            if taxon.rank == self.levels[level]:
+            if (taxon.rank or self._accepted(taxon).rank) == self.levels[level]:
                 for label in (Label(taxon.name, level), Label(taxon.written, level)):
                     if label not in tree:
                         others[label].add(node)
@@ -113,6 +118,13 @@ class Taxa:
                 break
             taxon = found
         return taxon
+
+
+def _species(cells: Mapping[str, str], name: str, rank: str) -> str:
+    """The species that a row tells of beside the column of that name: by epithet, or one of its subspecies does."""
+    if not rank and cells.get("genus") and cells.get("specificEpithet"):
+        return f"{cells['genus']} {cells['specificEpithet']}"
+    return " ".join(name.split()[:2]) if rank in BELOW_SPECIES else ""
 
 
 def without_author(name: str, rank: str) -> str:

@@ -1,4 +1,4 @@
-"""WordNet's nouns and what lies above each, from the published `data.noun` and `index.noun`."""
+"""WordNet's nouns and what lies above each, from the published `data.noun`, `index.noun` and `noun.exc`."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ def read_nouns(content: bytes, what: str) -> dict[int, Synset]:
 def read_index(content: bytes, what: str) -> dict[str, tuple[int, ...]]:
     """Word, in lower case and with underscores -> offsets of its synsets, the most frequent sense first."""
     return dict(_lines(content, what, lambda text: _senses(text.split())))
+
+
+def read_exceptions(content: bytes) -> dict[str, tuple[str, ...]]:
+    """Irregular plural -> its singulars.
+
+    >>> read_exceptions(b"mice mouse\\naxes ax axis\\n")
+    {'mice': ('mouse',), 'axes': ('ax', 'axis')}
+    """
+    lines = (line.split() for line in content.decode("latin-1").splitlines())
+    return {word: tuple(singulars) for word, *singulars in filter(None, lines)}
 
 
 def _lines(content: bytes, what: str, parse: Callable[[str], T]) -> Iterator[T]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dhocl.knowledge.source import Corrupted, KnowledgeSource, Statement, Synonym, from_json, to_json
+from dhocl.knowledge.source import Corrupted, KnowledgeSource, Statement, Synonym, from_json, is_final, to_json
 from dhocl.taxonomy import UNKNOWN, Label, Taxonomy
 
 
@@ -22,8 +22,9 @@ class Curator:
     With an infinite delay nothing is ever asked.
 
     An answer without a link means "not yet". With `ask_again` the class is asked about once more 1, 2, 4, 8, ...
-    batches after the first time, until there is one: about log2(n) questions a class in n batches. A source that
-    answers from the true tree need not be asked again, since a class is told of when its relatives arrive.
+    batches after the first time, until it has been told a parent of the level just above: at most log2(n) questions in
+    n batches. So a source need not know more than the parent of a class. One that answers from the true tree need not
+    be asked again, since it tells of a class when its relatives arrive.
 
     An answer may come from a time when less was known, so no link moves a class to a parent of a coarser level. What
     can not be is refused and logged: a source must not stop the learner.
@@ -73,13 +74,14 @@ class Curator:
             self._apply(said)
 
     def _ask(self, node: int, first: int) -> None:
-        answer = list(self.source.query(self.taxonomy.labels[node], self.taxonomy))
+        label = self.taxonomy.labels[node]
+        answer = list(self.source.query(label, self.taxonomy))
         if answer:
             self.pending.append((self.step + int(self.delay), answer))
-        if any(not isinstance(said, Synonym) for said in answer):
-            self.waiting.pop(node, None)
-        elif self.ask_again:
+        if self.ask_again and not is_final(answer, label.level):
             self.waiting[node] = (first, self.step + max(1, self.step - first))
+        else:
+            self.waiting.pop(node, None)
 
     def _apply(self, said: Statement) -> None:
         tree, (name, other) = self.taxonomy, said

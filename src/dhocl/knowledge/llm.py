@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Collection, Sequence
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -128,7 +128,7 @@ class Llm:
                 if error.code in REFUSED:
                     message = f"{self._url} answers {error.code} {error.reason}: {REFUSED[error.code]}"
                     raise InputError(message) from None
-                if error.code == 400:
+                if error.code in (400, 422):
                     self._format = BY_KIND
                 problem = f"{error.code} {error.reason}"
             except (OSError, HTTPException, ValueError) as error:
@@ -146,7 +146,7 @@ class Llm:
         if self._key:
             request.add_unredirected_header("Authorization", f"Bearer {self._key}")  # for this server and no other
         with urlopen(request, timeout=self._timeout) as reply:
-            content = reply.read(LARGEST)
+            content = _read(reply, self._timeout)
         try:
             text = json.loads(content)["choices"][0]["message"]["content"]
             answer = json.loads(text[text.index("{") : text.rindex("}") + 1])  # some put it between words or marks
@@ -162,6 +162,18 @@ class Llm:
             cache.write(file, lambda handle: handle.write(content.encode()))
         except OSError as problem:
             logger.warning("answers are not kept in %s (%s)", self._folder, problem.strerror)
+
+
+def _read(reply: HTTPResponse, timeout: float) -> bytes:
+    """All of a reply; the time-out of a socket is one for each piece."""
+    content, end = b"", time.monotonic() + timeout
+    while piece := reply.read1(2**16):
+        content += piece
+        if len(content) > LARGEST:
+            raise ValueError(f"a reply of more than {LARGEST:,} bytes")
+        if time.monotonic() > end:
+            raise TimeoutError("the reply timed out")
+    return content
 
 
 def _kept(file: Path) -> dict[str, Any] | None:

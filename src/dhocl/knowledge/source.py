@@ -21,6 +21,12 @@ class Synonym(NamedTuple):
 Statement = Link | Synonym
 
 
+def is_final(answer: Sequence[Statement], level: int) -> bool:
+    """Nothing is left to ask of a class of this level: it has a parent just above, or can have none."""
+    links = [said for said in answer if not isinstance(said, Synonym)]
+    return any(level == 0 or (child.level == level and parent.level == level - 1) for child, parent in links)
+
+
 def to_json(said: Statement) -> list[str | int]:
     a, b = said
     return [*a, *b, *(["synonym"] if isinstance(said, Synonym) else [])]

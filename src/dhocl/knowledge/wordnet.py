@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from pathlib import Path
 
-from dhocl.data.wordnet import read_index, read_nouns
+from dhocl.data.wordnet import read_exceptions, read_index, read_nouns
 from dhocl.errors import InputError
 from dhocl.knowledge.source import Link
 from dhocl.taxonomy import Label
@@ -24,21 +24,22 @@ PLURALS = (
     ("s", ""),
 )
 
-Meanings = Mapping[int, list[Label]]  # synset -> the known classes that may mean it
-
 
 class WordNet:
-    """Links a class to the nearest known one above it in WordNet, and known ones below it to itself.
+    """Links a class to the known one that WordNet has above it, and known ones below it to itself.
 
-    `folder` is the `dict` of WordNet 3.0 or 3.1. A class is looked up by its name, in any case and as a plural too. Of
-    several senses that is taken which has a known class of a coarser level above it; of several such the most frequent
-    one, where senses that are single things (Stephen Crane) come after those that are kinds. "Nearest" is by the number
-    of steps, over all of a synset's hypernyms.
+    `folder` is the `dict` of WordNet 3.0 or 3.1. A class is looked up by its name, in any case and as a plural too. Its
+    parent is the known class of the finest level above any of its senses: the more is known, the better the sense is
+    told. Of several as fine that of the most frequent sense is taken, in this the one of the fewest steps, and of two
+    names for that the less ambiguous. Senses that are single things (Stephen Crane) count only where no sense that is
+    a kind has a class above it.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self._nouns = read_nouns(_content(folder, "data.noun"), f"data.noun in {folder}")
         self._index = read_index(_content(folder, "index.noun"), f"index.noun in {folder}")
+        exceptions = Path(folder) / "noun.exc"  # irregular plurals; not in every copy
+        self._exceptions = read_exceptions(exceptions.read_bytes()) if exceptions.is_file() else {}
         named = {offset for offsets in self._index.values() for offset in offsets}
         named.update(offset for synset in self._nouns.values() for offset in synset.above)
         if missing := named - self._nouns.keys():
@@ -47,50 +48,29 @@ class WordNet:
         self._above = cache(self._find_above)
 
     def query(self, label: Label, known: Collection[Label]) -> list[Link]:
-        own = set(self._senses(label.name))
+        own = {sense for _, sense in self._senses(label.name)}
         if not own:
             return []
-        meanings: dict[int, list[Label]] = {}
-        for other in {label: None, **dict.fromkeys(known)}:
-            for sense in self._senses(other.name):
-                meanings.setdefault(sense, []).append(other)
-        parent = self._parent(label, meanings)
-        links = [] if parent is None else [(label, parent)]
+        place = Vocabulary([*known, label], self._senses, self._above).place
+        links = [(label, above[1])] if (above := place(label)) else []
         for other in known:
-            below = other.level > label.level and any(
-                not own.isdisjoint(self._above(sense)) for sense in self._senses(other.name)
-            )
-            if below and self._parent(other, meanings) == label:
-                links.append((other, label))
+            if other.level > label.level and any(
+                not own.isdisjoint(self._above(sense)) for _, sense in self._senses(other.name)
+            ):
+                above = place(other)
+                if above and above[1] == label:
+                    links.append((other, label))
         return links
 
-    def _parent(self, label: Label, meanings: Meanings) -> Label | None:
-        for sense in self._senses(label.name):
-            for offset in self._above(sense):
-                found = [
-                    other
-                    for other in meanings.get(offset, [])
-                    if other.level < label.level and self._can_mean(other, offset, meanings)
-                ]
-                if found:
-                    return max(found, key=lambda other: other.level)  # padded trees repeat a name at several levels
-        return None
-
-    def _can_mean(self, label: Label, offset: int, meanings: Meanings) -> bool:
-        """The sense is the one that the classes above a class speak for; where none does, each of its senses can be."""
-        for sense in self._senses(label.name):
-            if any(other.level < label.level for above in self._above(sense) for other in meanings.get(above, [])):
-                return sense == offset
-        return True
-
-    def _find_senses(self, name: str) -> tuple[int, ...]:
-        """The synsets of a name, the likeliest first."""
+    def _find_senses(self, name: str) -> tuple[tuple[bool, int], ...]:
+        """Whether each synset of a name is a single thing, and the synset; the most frequent first."""
         if (told := WNID.search(name)) and int(told[1]) in self._nouns:
-            return (int(told[1]),)
+            return ((False, int(told[1])),)
         word = "_".join(name.lower().split())
-        for form in (word, *(word.removesuffix(many) + one for many, one in PLURALS if word.endswith(many))):
+        regular = (word.removesuffix(many) + one for many, one in PLURALS if word.endswith(many))
+        for form in (word, *self._exceptions.get(word, ()), *regular):
             if form in self._index:
-                return tuple(sorted(self._index[form], key=lambda offset: self._nouns[offset].instance))
+                return tuple((self._nouns[offset].instance, offset) for offset in self._index[form])
         return ()
 
     def _find_above(self, offset: int) -> tuple[int, ...]:
@@ -101,6 +81,39 @@ class WordNet:
             layer = [above for below in layer for above in self._nouns[below].above if above not in found]
             found |= dict.fromkeys(layer)
         return tuple(found)
+
+
+class Vocabulary:
+    """What some classes mean, each in the light of the others."""
+
+    def __init__(
+        self,
+        classes: Iterable[Label],
+        senses: Callable[[str], tuple[tuple[bool, int], ...]],
+        above: Callable[[int], tuple[int, ...]],
+    ) -> None:
+        self._senses, self._above = senses, above
+        self._meaning: dict[int, list[Label]] = {}  # synset -> the classes that may mean it
+        for label in dict.fromkeys(classes):
+            for _, sense in senses(label.name):
+                self._meaning.setdefault(sense, []).append(label)
+        self.place = cache(self._place)
+
+    def _place(self, label: Label) -> tuple[int, Label] | None:
+        """The sense of a class, and the class above it in that sense; None if there is none above any."""
+        found = [
+            (instance, -other.level, order, steps, len(self._senses(other.name)), sense, other)
+            for order, (instance, sense) in enumerate(self._senses(label.name))
+            for steps, offset in enumerate(self._above(sense))
+            for other in self._meaning.get(offset, [])
+            if other.level < label.level and self._can_mean(other, offset)
+        ]
+        return min(found)[-2:] if found else None
+
+    def _can_mean(self, label: Label, offset: int) -> bool:
+        """The sense is the one that the class above a class speaks for; where there is none, it may be any."""
+        place = self.place(label)
+        return place is None or place[0] == offset
 
 
 def _content(folder: str | Path, name: str) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from threading import Event, Thread
 
 from dhocl.knowledge import KnowledgeSource, Statement, Synonym
+from dhocl.knowledge.source import is_final
 from dhocl.taxonomy import UNKNOWN, Taxonomy
 
 PAUSE = 0.5  # seconds between looks at the tree
@@ -15,10 +16,10 @@ LONGEST = 3600.0  # seconds until a class without an answer is asked about again
 
 
 class Asker:
-    """A class is asked about when it comes and, without an answer, 1, 2, 4, 8, ... seconds after that.
+    """A class is asked about when it comes, and 1, 2, 4, 8, ... seconds after that until it has a parent just above.
 
-    What the source says goes to `hear`, without what the tree knows already. Classes that have a place in the tree when
-    they are first seen are not asked about: a tree file has told of them, or an answer before a restart.
+    What the source says goes to `hear`, without what the tree knows already. Classes that have their place when they
+    are first seen are not asked about: a tree file has told of them, or an answer before a restart.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Asker:
         """Ask about whatever is due."""
         tree = self._tree()
         for node in range(self._met, len(tree)):
-            if tree.parent(node) == UNKNOWN and not tree.children(node):
+            if not _placed(node, tree):
                 self._waiting[node] = (now, now)
         self._met = len(tree)
         for node, (first, due) in list(self._waiting.items()):
@@ -66,10 +67,15 @@ class Asker:
         except Exception as problem:  # of any kind: the thread must live on
             logging.getLogger(__name__).warning("no answer about %s: %s", tree.labels[node], problem)
             answer = []
-        if any(not isinstance(said, Synonym) for said in answer):
+        if is_final(answer, tree.labels[node].level):
             del self._waiting[node]
         else:
             self._waiting[node] = (first, now + min(LONGEST, max(1.0, now - first)))
+
+
+def _placed(node: int, tree: Taxonomy) -> bool:
+    level, parent = tree.labels[node].level, tree.parent(node)
+    return bool(tree.children(node)) if level == 0 else parent != UNKNOWN and tree.labels[parent].level == level - 1
 
 
 def _known(said: Statement, tree: Taxonomy) -> bool:
