@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from browsing import launched, needs_chromium, watched
 from dhocl import recipes
 from dhocl.recipes import Bars, Curves, Growth, Holdings, Numbers, Recipe, Scale, Statistics, Structure
 from dhocl.report import write_report, write_sweep_report
 from dhocl.sweep import prepare, start
 from test_sweep import cells
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+pytestmark = needs_chromium
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api")
-    with api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with launched() as chromium:
         yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=[1200, 390], ids=["wide", "phone"])
 def page(request: pytest.FixtureRequest, browser: Any) -> Iterator[Any]:
-    opened = browser.new_page(viewport={"width": request.param, "height": 900})
-    opened.complaints = []
-    opened.on("console", lambda message: opened.complaints.append(message.text) if message.type == "error" else None)
-    opened.on("pageerror", lambda error: opened.complaints.append(str(error)))
+    opened = watched(browser, request.param)
     opened.on("request", lambda asked: opened.complaints.append(asked.url) if asked.url.startswith("http") else None)
     yield opened
     opened.close()

@@ -26,8 +26,8 @@ def command(*arguments: object) -> list[str]:
 
 
 @contextmanager
-def started(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
-    process = subprocess.Popen(command(*arguments, "--port", 0), stdout=subprocess.PIPE, text=True)
+def started(*arguments: object, port: int = 0) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    process = subprocess.Popen(command(*arguments, "--port", port), stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         address = process.stdout.readline().removeprefix("dhocl: ").strip()

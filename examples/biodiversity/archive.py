@@ -1,4 +1,4 @@
-"""A small Darwin Core archive, such as GBIF sends: occurrences named at the rank their observer dared, and photographs."""
+"""A small Darwin Core archive, such as GBIF sends: photographs, each named at the rank that its observer dared."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dhocl.data import Selection, Source, check
 from dhocl.data.dwca import Bundle
 from dhocl.data.files import Files
 from dhocl.data.lineage import carried
+from dhocl.errors import InputError
 from dhocl.stream import PlanConfig, plan
 
 ARCHIVE = "occurrences.zip"
@@ -59,36 +60,41 @@ class Occurrence(NamedTuple):
     image: Path
 
 
+class Material(NamedTuple):
+    """A data set, and what its classes are called in biology."""
+
+    source: Source
+    ranks: tuple[str, ...]
+    species: list[str]  # by column of the finest level
+    old_names: dict[str, str]
+
+
 def build(folder: Path, data: Path | None, observations: int) -> tuple[str, ...]:
     """Write the archive and its photographs of birds, or without `data` of letters; the ranks that it has."""
-    if data:
-        source, ranks = check("cub200_genus", Selection(data=data, image_size=96)), ("order", "family", "genus", "species")
-        latin = [row["species"] for row in carried("cub200", ("species",))]
-        old_names = OLD_NAMES
-    else:
-        source, ranks = check("glyphs", Selection()), ("family", "genus", "species")  # script, base, character
-        latin = [source.tree.labels[node].name for node in source.tree.nodes(2).tolist()]
-        old_names = {name: name.split()[0] for name in latin[::3]}  # the character alone, without what Unicode calls it
-    rows = _some(source.train.nodes, observations)
-    order = plan(source.train.nodes[rows], source.tree, PlanConfig(groups=3, granularity=tuple(2.0**n for n in range(len(ranks)))))
+    if (folder / "media").exists():
+        raise InputError(f"{folder} holds an archive already: name a new folder")
+    material = _birds(data) if data else _letters()
+    source, ranks = material.source, material.ranks
     assert not isinstance(source.train.images, Files)
-    pictures = source.train.images(rows)
-    (folder / "media").mkdir(parents=True)
+    rows = _some(source.train.nodes, observations)
+    nodes, pictures = source.train.nodes[rows], source.train.images(rows)
+    config = PlanConfig(groups=3, granularity=tuple(2.0**n for n in range(len(ranks))))  # fine ranks are common
     table, media = [], []
-    for number, (place, level) in enumerate(order.tolist()):
-        names = _lineage(source, int(source.train.nodes[rows[place]]), latin)[: level + 1]
-        name, file = names[-1], f"media/{number:05}.jpg"
-        if level == len(ranks) - 1 and number % 2:
-            name = old_names.get(name, name)
-        Image.fromarray(pictures[place]).save(folder / file, quality=92)
+    (folder / "media").mkdir(parents=True)
+    for number, (place, level) in enumerate(plan(nodes, source.tree, config).tolist()):
+        lineage = _lineage(material, int(nodes[place]))[: level + 1]
+        name = material.old_names.get(lineage[-1], lineage[-1]) if number % 2 else lineage[-1]
         moment = (FIRST_DAY + timedelta(hours=number)).isoformat()
-        table.append([str(number), moment, name, ranks[level], names[-1], *names, *[""] * (len(ranks) - 1 - level)])
-        media.append([str(number), "StillImage", file])
+        blanks = [""] * (len(ranks) - len(lineage))
+        table.append([str(number), moment, name, ranks[level], lineage[-1], *lineage, *blanks])
+        media.append([str(number), "StillImage", file := f"media/{number:05}.jpg"])
+        Image.fromarray(pictures[place]).save(folder / file, quality=92)
     np.random.default_rng(0).shuffle(table)  # archives are in no particular order
-    fields = [f'<field index="{n}" term="http://rs.tdwg.org/dwc/terms/{term}"/>' for n, term in enumerate((*TERMS, *ranks), 1)]
+    terms = (*TERMS, *ranks)
+    fields = [f'<field index="{n}" term="http://rs.tdwg.org/dwc/terms/{term}"/>' for n, term in enumerate(terms, 1)]
     with ZipFile(folder / ARCHIVE, "w", ZIP_DEFLATED) as archive:
         archive.writestr("meta.xml", META.format(how=HOW, core="\n    ".join(fields)))
-        archive.writestr("occurrence.txt", _tsv(["id", *TERMS, *ranks], table))
+        archive.writestr("occurrence.txt", _tsv(["id", *terms], table))
         archive.writestr("multimedia.txt", _tsv(["coreid", "type", "identifier"], media))
     return ranks
 
@@ -100,6 +106,19 @@ def read(folder: Path) -> list[Occurrence]:
     files = {cells["id"]: folder / cells["identifier"] for _, cells in bundle.read(extension, {"id", "identifier"})}
     rows = (cells for _, cells in bundle.read(bundle.core, {"id", *TERMS}))
     return sorted(Occurrence(c["eventDate"], c["scientificName"], c["taxonRank"], files[c["id"]]) for c in rows)
+
+
+def _birds(data: Path) -> Material:
+    """CUB-200-2011 under its scientific names."""
+    source = check("cub200_genus", Selection(data=data, image_size=96))
+    return Material(source, source.levels, [row["species"] for row in carried("cub200", ("species",))], OLD_NAMES)
+
+
+def _letters() -> Material:
+    """Scripts as families, bases as genera, characters as species; some also go by the character alone."""
+    source = check("glyphs", Selection())
+    species = [source.tree.labels[node].name for node in source.tree.nodes(2).tolist()]
+    return Material(source, ("family", "genus", "species"), species, {name: name.split()[0] for name in species[::3]})
 
 
 def _some(nodes: np.ndarray, observations: int) -> np.ndarray:
@@ -119,10 +138,11 @@ def _turns(lists: Sequence[np.ndarray]) -> Iterator[list[int]]:
         yield [int(rows[turn]) for rows in lists if turn < len(rows)]
 
 
-def _lineage(source: Source, leaf: int, latin: Sequence[str]) -> list[str]:
+def _lineage(material: Material, leaf: int) -> list[str]:
     """Names from the coarsest rank to the species."""
-    *above, _ = (source.tree.labels[node].name for node in reversed(source.tree.lineage(leaf)))
-    return [*above, latin[source.tree.column(leaf)]]
+    tree = material.source.tree
+    *above, _ = (tree.labels[node].name for node in reversed(tree.lineage(leaf)))
+    return [*above, material.species[tree.column(leaf)]]
 
 
 def _tsv(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -1,6 +1,6 @@
 """Observations of birds arrive one after the other, each named as deep as somebody dared; a service learns from them.
 
-    python examples/biodiversity/run.py [--data DIR] [--observations N]
+python examples/biodiversity/run.py [--data DIR] [--observations N]
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event
 from typing import Annotated, Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -22,7 +23,10 @@ import typer
 from archive import ARCHIVE, Occurrence, build, read
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from dhocl.errors import InputError
+
 AT_ONCE = 8  # observations in a request
+WAITING = 16  # that may wait before more are posted: the tree is told of new names in turn, behind those
 LINES = 10  # that are printed on the way
 
 
@@ -69,13 +73,13 @@ def stream(address: str, occurrences: list[Occurrence]) -> None:
         task = bar.add_task("", total=len(occurrences))
         posted = told = done = 0
         while done < len(occurrences):
-            if posted < len(occurrences):
+            metrics = call(f"{address}/metrics")
+            done = metrics["learned"] + metrics["refused"]
+            if posted < len(occurrences) and metrics["queued"] < WAITING:
                 post(address, occurrences[posted : posted + AT_ONCE])
                 posted += AT_ONCE
             else:
-                time.sleep(0.2)
-            metrics = call(f"{address}/metrics")
-            done = metrics["learned"] + metrics["refused"]
+                time.sleep(0.1)
             bar.update(task, completed=done)
             if done * LINES // len(occurrences) > told:
                 told = done * LINES // len(occurrences)
@@ -84,13 +88,18 @@ def stream(address: str, occurrences: list[Occurrence]) -> None:
 
 def standing(metrics: dict[str, Any]) -> str:
     ranks = [f"{rank} {100 * n['accuracy']:.1f} %" for rank, n in metrics["ranks"].items() if n["seen"]]
-    return f"after {metrics['learned']}: right before learned {', '.join(ranks)}; {sum(metrics['classes'].values())} classes"
+    classes = sum(metrics["classes"].values())
+    return f"after {metrics['learned']}, {classes} classes: predicted rightly before learned {', '.join(ranks)}"
 
 
 def main(
-    data: Annotated[Path | None, typer.Option(help="Folder with CUB-200-2011; without one, letters are the birds.")] = None,
-    observations: Annotated[int, typer.Option(min=1, help="How many.")] = 600,
-    out: Annotated[Path | None, typer.Option(help="New folder for archive and model; by default a temporary one.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with CUB-200-2011; without one, letters are the birds.")
+    ] = None,
+    observations: Annotated[int, typer.Option(min=30, help="How many.")] = 600,
+    out: Annotated[
+        Path | None, typer.Option(help="New folder for archive and model; by default a temporary one.")
+    ] = None,
     port: Annotated[int, typer.Option(help="Of the service; 0: any that is free.")] = 8000,
     backbone: Annotated[str, typer.Option(help="See `dhocl list backbones`.")] = "efficientnet_lite0",
     stay: Annotated[bool, typer.Option(help="Keep the service running at the end.")] = True,
@@ -100,15 +109,27 @@ def main(
     occurrences = read(folder)
     print(f"{folder / ARCHIVE}: {len(occurrences)} occurrences", flush=True)
     source = f"darwin_core:{folder / ARCHIVE}"
-    options = ["--levels", ",".join(ranks), "--source", source, "--backbone", backbone, "--image-size", 96 if data else 64]
+    options = [
+        "--levels",
+        ",".join(ranks),
+        "--source",
+        source,
+        "--backbone",
+        backbone,
+        "--image-size",
+        96 if data else 64,
+    ]
     with service("--model", folder / "model", "--port", port, *options) as address:
         print(f"Watch the tree grow: {address}", flush=True)
         stream(address, occurrences)
         if stay:
             print(f"The page stays at {address} until you press Ctrl-C.", flush=True)
             with suppress(KeyboardInterrupt):
-                time.sleep(float("inf"))
+                Event().wait()
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    try:
+        typer.run(main)
+    except InputError as error:
+        sys.exit(str(error))

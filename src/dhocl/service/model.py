@@ -116,7 +116,7 @@ class Model:
         beliefs = believe(p, known_paths(tree), betas, self._path_beta.beta)
         if known:
             self._compare(beliefs, known, torch.tensor([tree.id(labels[row]) for row in known]))
-        return [self._guess(beliefs, row, label.level) for row, label in enumerate(labels)]
+        return [self._guess(beliefs, row, label) for row, label in enumerate(labels)]
 
     def _compare(self, beliefs: Beliefs, rows: list[int], nodes: Tensor) -> None:
         """Beliefs of the images in these rows with their true nodes (n,)."""
@@ -135,12 +135,14 @@ class Model:
         through = beliefs.paths.t()[places] == own  # (n, paths)
         self._path_beta.update(gradients(beliefs.posterior[rows], through).tolist())
 
-    def _guess(self, beliefs: Beliefs, row: int, level: int) -> dict[str, Any] | None:
-        if level not in beliefs.ranks:
+    def _guess(self, beliefs: Beliefs, row: int, true: Label) -> dict[str, Any] | None:
+        if true.level not in beliefs.ranks:
             return None
-        probability, column = beliefs.ranks[level][row].max(0)
-        name = self.taxonomy.labels[int(self.taxonomy.nodes(level)[int(column)])].name
-        return {"name": name, "probability": float(probability)}
+        tree = self.taxonomy
+        probability, column = beliefs.ranks[true.level][row].max(0)
+        node = int(tree.nodes(true.level)[int(column)])
+        right = true in tree and node == tree.id(true)  # by whichever of its names
+        return {"name": tree.labels[node].name, "probability": float(probability), "right": right}
 
 
 class View:

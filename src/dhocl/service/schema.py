@@ -79,6 +79,10 @@ class Node(Guess):
     rank: str
 
 
+class Foreseen(Guess):
+    right: bool = Field(description="It is the class that the image came with, by whichever of its names.")
+
+
 class Prediction(BaseModel):
     ranks: dict[str, Guess] = Field(description="The best class of each rank, judged by itself.")
     path: list[Node] = Field(description="The most probable consistent path, coarsest first.")
@@ -185,7 +189,7 @@ class Recent(BaseModel):
     rank: str
     time: float
     state: Literal["queued", "learned", "refused"]
-    predicted: Guess | None
+    predicted: Foreseen | None
     thumbnail: str
 
 

@@ -106,7 +106,9 @@ async function settle(number) {
 function drawPath() {
   at("path").hidden = !given;
   at("choose").disabled = busy;
+  const isInside = at("path").contains(document.activeElement);
   if (given) at("path").replaceChildren(...tree.ranks.map(drawGuess));
+  if (isInside) at("path").focus();  // what had the focus is gone
   drawOffer();
 }
 
@@ -120,19 +122,22 @@ function drawGuess(rank) {
     at("path").querySelector(".other input")?.focus();
   };
   const parts = make("div", { className: "guess" }, make("span", { className: "rank" }, rank));
+  const middle = make("div");
+  parts.append(middle);
   if (guess) {
     const right = make("button", { type: "button", disabled: busy, onclick: () => teach(guess.name, rank) }, "Right");
     right.setAttribute("aria-label", `right, it is ${guess.name}`);
     const bar = make("div", { className: "bar" }, make("span"));
-    bar.firstChild.style.width = percent(guess.probability, 1).replace(" ", "");
-    const share = make("span", { className: "share" }, percent(guess.probability, 1));
-    parts.append(make("div", {}, make("span", { className: onPath ? "name" : "name apart", dir: "auto" }, guess.name), " ", share), bar);
-    if (!onPath) parts.append(make("span", { className: "rather" }, "judged by itself, apart from the path"));
-    else if (alone.name !== guess.name)
-      parts.append(make("span", { className: "rather" }, `judged by itself: ${alone.name}, ${percent(alone.probability)}`));
+    bar.firstChild.style.width = `${100 * guess.probability}%`;
+    middle.append(make("div", { className: onPath ? "name" : "name apart", dir: "auto" }, guess.name),
+      make("div", { className: "share" }, bar, percent(guess.probability, 1)));
+    if (!onPath) middle.append(make("div", { className: "rather" }, "judged by itself, not on this path"));
+    else if (alone && alone.name !== guess.name)
+      middle.append(make("div", { className: "rather" }, `judged by itself: ${alone.name}, ${percent(alone.probability)}`));
     parts.append(make("div", { className: "acts" }, right, other));
   } else {
-    parts.append(make("span", { className: "rather" }, "–"), make("div", { className: "acts" }, other));
+    middle.append("–");
+    parts.append(make("div", { className: "acts" }, other));
   }
   return make("li", {}, parts, ...(editing === rank ? [drawOther(rank, guess)] : []));
 }
@@ -182,7 +187,10 @@ at("file").onchange = event => { take(event.target.files[0]); event.target.value
 document.addEventListener("paste", event => take([...event.clipboardData.files][0]));
 for (const kind of ["dragenter", "dragover", "dragleave", "drop"])
   document.addEventListener(kind, event => {
+    if (event.target instanceof HTMLInputElement) return;
     event.preventDefault();  // else the browser would go to the image
     at("drop").classList.toggle("over", kind === "dragover" || kind === "dragenter");
-    if (kind === "drop") take(event.dataTransfer.files[0]);
+    if (kind !== "drop") return;
+    if (event.dataTransfer.files.length) take(event.dataTransfer.files[0]);
+    else tell("", "That was no file. Save the image first, or copy and paste it.");
   });

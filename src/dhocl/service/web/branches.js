@@ -173,4 +173,4 @@ at("rows").onclick = event => {
 at("search").oninput = () => { query = at("search").value.trim(); at("tree").scrollTop = 0; drawTree(); };
 at("unfold").onclick = () => { for (const id of derived().children.keys()) unfolded.add(id); drawTree(); };
 at("fold").onclick = () => { unfolded.clear(); at("tree").scrollTop = 0; drawTree(); };
-new ResizeObserver(drawRows).observe(at("tree"));
+new ResizeObserver(() => requestAnimationFrame(drawRows)).observe(at("tree"));

@@ -3,7 +3,7 @@
 
 const COLOURS = ["#2f7fd0", "#d9681d", "#15976f", "#a561cf", "#d64560", "#1593a8", "#8a8f2a", "#7f868e"];
 const POINTS = 800;  // that are kept
-const EDGE = { left: 44, right: 8, top: 8, bottom: 34 };
+const EDGE = { left: 44, right: 16, top: 8, bottom: 34 };
 const colour = rank => COLOURS[tree.ranks.indexOf(rank) % COLOURS.length];
 
 let points = [], judged = {}, classes = {}, pointed = null;  // points: { learned, accuracy: { rank: share } }
@@ -97,4 +97,4 @@ at("curve").onkeydown = event => {
   event.preventDefault();
   point(moves[event.key]);
 };
-new ResizeObserver(drawCurve).observe(at("curve"));
+new ResizeObserver(() => requestAnimationFrame(drawCurve)).observe(at("curve"));

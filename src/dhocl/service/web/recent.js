@@ -42,16 +42,16 @@ function drawObservation({ number, name, rank, time, state, predicted, thumbnail
   return make("li", {}, picture(number, thumbnail, name), make("div", {},
     make("div", { className: "name", dir: "auto" }, name),
     make("small", {}, `${rank} · `, make("time", { dateTime: when.toISOString(), title: when.toLocaleString() }, when.toLocaleTimeString())),
-    make("small", {}, verdict(name, state, predicted))));
+    make("small", {}, verdict(state, predicted))));
 }
 
 /** What was predicted of it before it was learned. */
-function verdict(name, state, predicted) {
+function verdict(state, predicted) {
   if (state === "refused") return make("span", { className: "wrong" }, "could not be learned");
   if (!predicted) return "nothing could be predicted yet";
-  const isRight = predicted.name === name, sure = percent(predicted.probability);
-  const said = isRight ? `✓ known before, ${sure}` : `✗ taken for ${predicted.name}, ${sure}`;
-  return make("span", { className: isRight ? "right" : "wrong" }, said);
+  const sure = percent(predicted.probability);
+  const said = predicted.right ? `✓ foreseen, ${sure}` : `✗ taken for ${predicted.name}, ${sure}`;
+  return make("span", { className: predicted.right ? "right" : "wrong" }, said);
 }
 
 /** By fetch and not by address, since the service may want its token for pictures too. */

@@ -4,7 +4,7 @@
 const at = id => document.getElementById(id);
 const pause = ms => new Promise(done => setTimeout(done, ms));
 const count = n => n.toLocaleString("en");
-const percent = (p, digits = 0) => `${(100 * p).toFixed(digits)} %`;
+const percent = (p, digits = 0) => `${(100 * p).toFixed(digits)}\u00a0%`;
 
 /** An element with properties (`class` and aria-... too) and children: elements, or texts. */
 function make(tag, properties = {}, ...children) {
