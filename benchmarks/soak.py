@@ -50,20 +50,23 @@ class Posters:
         for thread in self._threads:
             thread.start()
 
+    @property
+    def busy(self) -> bool:
+        return any(thread.is_alive() for thread in self._threads)
+
     def stop(self) -> None:
         self._stopping.set()
         for thread in self._threads:
             thread.join()
 
     def _work(self, seed: int) -> None:
-        rng = np.random.default_rng(seed)
+        rng, client = np.random.default_rng(seed), httpx.Client(timeout=60)
         while not self._stopping.is_set() and self._left > 0:
             images = rng.integers(0, 256, (int(rng.integers(1, 9)), SIZE, SIZE, 3), dtype=np.uint8)
             kind = int(rng.integers(0, len(KINDS)))
             child = f"{KINDS[kind]} {rng.integers(0, 5)}"
             try:
-                with httpx.Client(base_url=self.address, timeout=30) as client:
-                    self._post(client, images, child, KINDS[kind], deep=bool(rng.random() < 0.7))
+                self._post(client, images, child, KINDS[kind], deep=bool(rng.random() < 0.7))
             except (httpx.HTTPError, ValueError):
                 time.sleep(0.05)  # it was killed, or is not up yet
 
@@ -73,7 +76,9 @@ class Posters:
         name, rank = (child, "species") if deep else (kind, "kind")
         files = [("image", ("x.png", _png(image))) for image in images]
         answer = client.post(
-            "/observations", files=files, data={"name": [name] * len(images), "rank": [rank] * len(images)}
+            f"{self.address}/observations",
+            files=files,
+            data={"name": [name] * len(images), "rank": [rank] * len(images)},
         )
         if answer.status_code == 429:
             self.full += 1
@@ -83,10 +88,11 @@ class Posters:
         with self._lock:
             self._left -= len(images)
             self.accepted |= dict(zip(answer.json()["accepted"], (image.tobytes() for image in images), strict=True))
-        known = {node["name"] for node in client.get("/taxonomy").json()["nodes"]}
+        known = {node["name"] for node in client.get(f"{self.address}/taxonomy").json()["nodes"]}
         if {child, kind} <= known and child not in self.linked:
             below, above = {"name": child, "rank": "species"}, {"name": kind, "rank": "kind"}
-            if client.post("/taxonomy", json={"kind": "link", "child": below, "parent": above}).status_code == 202:
+            link = {"kind": "link", "child": below, "parent": above}
+            if client.post(f"{self.address}/taxonomy", json=link).status_code == 202:
                 self.linked.add(child)
 
 
@@ -94,7 +100,7 @@ class Server:
     """The command itself, in a process of its own."""
 
     def __init__(self, folder: Path, queue: int, every: int) -> None:
-        options = ["--levels", "kind,species", "--backbone", "tiny", "--image-size", SIZE, "--buffer", 1_000_000]
+        options = ["--levels", "kind,species", "--backbone", "tiny", "--image-size", SIZE, "--buffer", 200_000]
         limits = ["--port", 0, "--queue", queue, "--checkpoint-every", every]
         command = [sys.executable, "-c", START, "serve", "--model", folder, *options, *limits]
         self._process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
@@ -141,7 +147,7 @@ def _verdict(posters: Posters, metrics: dict[str, Any], tree: dict[str, Any], fo
 def main(
     kills: Annotated[int, typer.Option(help="How often to kill it.")] = 100,
     posters: Annotated[int, typer.Option(help="Clients that post at once.")] = 3,
-    longest: Annotated[float, typer.Option(help="Seconds that it may live, once it is up.")] = 6.0,
+    longest: Annotated[float, typer.Option(help="Seconds that it may live, once it has accepted something.")] = 3.0,
     most: Annotated[int, typer.Option(help="Observations after which nobody posts any more.")] = 100_000,
     queue: Annotated[int, typer.Option(help="Entries that may wait.")] = 500,
     every: Annotated[int, typer.Option(help="Entries between checkpoints.")] = 100,
@@ -154,8 +160,10 @@ def main(
         crowd = Posters(posters, most)
         began = time.monotonic()
         for kill in range(kills):
-            server = Server(folder, queue, every)
+            server, before = Server(folder, queue, every), len(crowd.accepted)
             crowd.address = server.address
+            while rng.random() < 0.99 and crowd.busy and len(crowd.accepted) == before:
+                time.sleep(0.05)  # most of the time something is accepted; sometimes it does not come to that
             time.sleep(rng.uniform(0, longest))
             server.end(signal.SIGKILL)
             print(f"\rkill {kill + 1} of {kills}, {len(crowd.accepted)} accepted", end="", file=sys.stderr, flush=True)

@@ -59,7 +59,7 @@ def running(
         thread.join()
 
 
-def until(true: Callable[[], Any], seconds: float = 120) -> None:
+def until(true: Callable[[], Any], seconds: float = 600) -> None:
     """Wait for it; a generous end so that a busy machine does not fail a test."""
     end = time.monotonic() + seconds
     while not true():

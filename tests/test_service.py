@@ -421,6 +421,21 @@ def test_health_and_page(taught: httpx.Client) -> None:
     assert taught.get("/metrics").headers["x-content-type-options"] == "nosniff"
 
 
+def test_a_knowledge_source_grows_the_tree(tmp_path: Any) -> None:
+    (tmp_path / "tree.tsv").write_text(
+        "child\tlevel\tparent\nbird\tkind\t\nfish\tkind\t\n" + "".join(f"{c}\tspecies\t{p}\n" for c, p in TREE.items())
+    )
+    with running(tmp_path / "m", sources=[f"tree:{tmp_path / 'tree.tsv'}"]) as client:
+        post(client, examples(30))
+        until(lambda: names(client) == {"bird": None, "fish": None, **TREE})
+        unlink = {"kind": "unlink", "child": {"name": "cod", "rank": "species"}}
+        number = client.post("/taxonomy", json=unlink).json()["accepted"]
+        until(lambda: client.get(f"/entries/{number}").json()["state"] == "done")
+        post(client, examples(30, seed=1))
+        settled(client)
+        assert names(client)["cod"] is None, "what is told by hand stays"
+
+
 def test_predictions_go_on_while_it_learns(fresh: httpx.Client) -> None:
     post(fresh, examples(24))
     settled(fresh)
