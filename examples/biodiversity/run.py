@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -104,6 +105,7 @@ def main(
     backbone: Annotated[str, typer.Option(help="See `dhocl list backbones`.")] = "efficientnet_lite0",
     stay: Annotated[bool, typer.Option(help="Keep the service running at the end.")] = True,
 ) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # not without ending the service
     folder = out or Path(tempfile.mkdtemp(prefix="dhocl-biodiversity-"))
     ranks = build(folder, data, observations)
     occurrences = read(folder)
