@@ -142,7 +142,16 @@ function drawGuess(rank) {
   return make("li", {}, parts, ...(editing === rank ? [drawOther(rank, guess)] : []));
 }
 
-/** Names to choose from, at first those beside the predicted one, and a field for any other. */
+/** Of the others those that are nearest in the tree; all of them where it tells nothing. */
+function kin(own, others) {
+  for (const above of lineage(own).slice(1)) {
+    const near = others.filter(node => lineage(node).includes(above));
+    if (near.length) return near;
+  }
+  return others;
+}
+
+/** Names to choose from, at first those that are kin of the predicted one, and a field for any other. */
 function drawOther(rank, guess) {
   const input = make("input", { type: "text", maxLength: 200, placeholder: "or a new name", autocomplete: "off", spellcheck: false, "aria-label": `the right ${rank}` });
   const send = make("button", { className: "main", disabled: true }, "Teach");
@@ -151,8 +160,7 @@ function drawOther(rank, guess) {
   const own = guess && findNode(guess.name, rank);
   const suggest = () => {
     const others = namesOf(rank).filter(node => node !== own);
-    const near = others.filter(node => own && own.parent !== null && node.parent === own.parent);
-    const { nodes } = matches(input.value.trim() || !near.length ? others : near, input.value, SUGGESTED);
+    const { nodes } = matches(input.value.trim() || !own ? others : kin(own, others), input.value, SUGGESTED);
     names.replaceChildren(...nodes.map(({ name }) =>
       make("li", {}, make("button", { type: "button", disabled: busy, dir: "auto", onclick: () => teach(name, rank) }, name))));
     send.disabled = busy || !input.value.trim();

@@ -1,9 +1,9 @@
 "use strict";
 // The tree as the service knows it, kept up with its events.
 
-const FRESH = 30_000;  // milliseconds that a class counts as new
+const FRESH = 20_000;  // milliseconds that a class counts as new
 
-const tree = { ranks: [], version: -1, nodes: new Map(), fresh: new Map() };  // fresh: id -> when it came or moved
+const tree = { ranks: [], version: -1, nodes: new Map(), fresh: new Map() };  // fresh: id -> when it came or found its place
 const order = new Intl.Collator(undefined, { numeric: true });
 const plain = text => text.normalize("NFD").replace(/\p{Mn}/gu, "").toLowerCase();
 let tidy = null;  // what is derived from the nodes, until they change
@@ -28,10 +28,10 @@ function applyEvents(events) {
     const node = tree.nodes.get(event.node);
     if (event.kind === "add") addNode({ id: event.node, name: event.name, rank: event.rank });
     if (event.kind === "rename") Object.assign(node, { name: event.name, plain: plain(event.name) });
+    if (event.kind === "add" || (event.kind === "link" && node.parent === null)) tree.fresh.set(event.node, now);
     if (event.kind === "link") node.parent = event.parent;
     if (event.kind === "unlink") node.parent = null;
     if (event.kind === "merge") tree.nodes.delete(event.node);
-    else tree.fresh.set(event.node, now);
     tree.version = event.number;
   }
   tidy = null;
