@@ -11,7 +11,7 @@ import dhocl
 
 ROOT = Path(dhocl.__file__).parent
 LAYERS = [
-    {"errors", "rng"},
+    {"errors", "rng", "allocator"},
     {"taxonomy", "settings"},
     {"knowledge", "data", "backbones"},
     {"stream", "memory", "augment", "views", "optim", "losses", "metrics", "decode"},

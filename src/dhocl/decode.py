@@ -10,8 +10,12 @@ from dhocl.taxonomy import UNKNOWN, Taxonomy
 
 def known_paths(taxonomy: Taxonomy) -> Tensor:
     """(paths, levels) columns of the deepest known node of every branch and its ancestors, -1 where unknown."""
-    leaves = [node for node in range(len(taxonomy)) if not taxonomy.children(node)]
-    return taxonomy.paths[torch.tensor(leaves)]
+
+    def look() -> Tensor:
+        leaves = [node for node in range(len(taxonomy)) if not taxonomy.children(node)]
+        return taxonomy.paths[torch.tensor(leaves)]
+
+    return taxonomy.derived("known paths", look)
 
 
 def path_scores(probabilities: dict[int, Tensor], paths: Tensor) -> Tensor:

@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import json
 from bisect import insort
-from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
 UNKNOWN = -1
+T = TypeVar("T")
 
 
 class Label(NamedTuple):
@@ -60,6 +61,38 @@ class Event(NamedTuple):
         return cls(line["time"], line["event"], line["node"], line.get("parent", UNKNOWN), label)
 
 
+class EventLog(Sequence[Event]):
+    """Events in columns: a million of them as objects would be walked through by every garbage collection."""
+
+    def __init__(self) -> None:
+        self._columns: tuple[list[Any], ...] = tuple([] for _ in Event._fields)
+        self._time, self._kind, self._node, self._parent, self._label = self._columns
+
+    def note(self, time: int, kind: str, node: int, parent: int = UNKNOWN, label: Label | None = None) -> None:
+        self._time.append(time)
+        self._kind.append(kind)
+        self._node.append(node)
+        self._parent.append(parent)
+        self._label.append(label)
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    @overload
+    def __getitem__(self, at: int) -> Event: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Event]: ...
+
+    def __getitem__(self, at: int | slice) -> Event | list[Event]:
+        if isinstance(at, slice):
+            return [Event(*fields) for fields in zip(*(column[at] for column in self._columns), strict=True)]
+        return Event(*(column[at] for column in self._columns))
+
+    def __iter__(self) -> Iterator[Event]:
+        return map(Event._make, zip(*self._columns, strict=True))
+
+
 class _Column:
     """A growing array of integers: appending costs constant time, the view costs nothing."""
 
@@ -87,7 +120,7 @@ class Taxonomy:
     def __init__(self) -> None:
         self.labels: list[Label] = []  # by node id
         self.levels: list[int] = []  # observed, coarsest first
-        self.events: list[Event] = []
+        self.events = EventLog()
         self.time = 0  # stamped on events; whoever feeds the tree moves it on
         self._ids: dict[Label, int] = {}
         self._parent: list[int] = []
@@ -97,6 +130,7 @@ class Taxonomy:
         self._nodes: dict[int, _Column] = {}  # level -> node ids by column
         self._paths = np.full((16, 0), UNKNOWN, dtype=np.int64)
         self._stale: set[int] = set()  # nodes whose rows of _paths, and those below, await a refresh
+        self._derived: dict[str, tuple[int, Any]] = {}  # name -> version, value
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -113,6 +147,14 @@ class Taxonomy:
     def version(self) -> int:
         """Changes whenever the tree does: a key for caches."""
         return len(self.events)
+
+    def derived(self, name: str, make: Callable[[], T]) -> T:
+        """What follows from the tree: made anew only when the tree has changed."""
+        version, value = self._derived.get(name, (None, None))
+        if version != self.version:
+            value = make()
+            self._derived[name] = (self.version, value)
+        return value  # type: ignore[return-value]
 
     @property
     def widths(self) -> dict[int, int]:
@@ -227,35 +269,34 @@ class Taxonomy:
         self._level.append(label.level)
         column.append(node)
         self._stale.add(node)
-        self.events.append(Event(self.time, "add", node, label=label))
+        self.events.note(self.time, "add", node, label=label)
         return node
 
     def link(self, child: int, parent: int) -> None:
         """Set the parent of a node; a parent it had before is replaced."""
         a, b = self.labels[self._known(child)], self.labels[self._known(parent)]
-        if child == parent or child in self.lineage(parent):
-            raise ValueError(f"linking {a} below {b} would make a cycle")
-        if b.level >= a.level:
-            raise ValueError(f"linking {a} below {b} breaks the level order: a parent's level is smaller")
-        if self._parent[child] == parent:
+        if b.level >= a.level:  # which every cycle would do somewhere
+            what = "makes a cycle" if child in self.lineage(parent) else "breaks the level order: a parent's is smaller"
+            raise ValueError(f"linking {a} below {b} {what}")
+        if (old := self._parent[child]) == parent:
             return
-        self._detach(child)
+        if old != UNKNOWN:
+            self._children[old].discard(child)
         self._parent[child] = parent
-        self._children.setdefault(parent, set()).add(child)
-        self.events.append(Event(self.time, "link", child, parent))
+        self._stale.add(child)
+        if parent in self._children:
+            self._children[parent].add(child)
+        else:
+            self._children[parent] = {child}
+        self.events.note(self.time, "link", child, parent)
 
     def unlink(self, child: int) -> None:
         """Remove the link of a node to its parent, if it has one."""
-        if self._parent[self._known(child)] != UNKNOWN:
-            self._detach(child)
-            self.events.append(Event(self.time, "unlink", child))
-
-    def _detach(self, child: int) -> None:
-        old = self._parent[child]
-        if old != UNKNOWN:
+        if (old := self._parent[self._known(child)]) != UNKNOWN:
             self._children[old].discard(child)
             self._parent[child] = UNKNOWN
-        self._stale.add(child)
+            self._stale.add(child)
+            self.events.note(self.time, "unlink", child)
 
     def _known(self, node: int) -> int:
         if not 0 <= node < len(self.labels):
