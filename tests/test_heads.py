@@ -71,8 +71,7 @@ def test_a_ridge_too_small_for_float32_is_told_of() -> None:
     head.grow(2)
     phi = F.normalize(torch.randn(4, 8, generator=torch.Generator().manual_seed(0)) + 5)
     with pytest.raises(InputError, match="raise the ridge"):
-        for _ in range(200):
-            head.learn(phi, torch.tensor([0, 1, 0, 1]))
+        head.learn(phi.repeat(50, 1), torch.tensor([0, 1]).repeat(100))
 
 
 def test_a_class_that_comes_late_is_as_if_known_from_the_start() -> None:

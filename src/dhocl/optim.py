@@ -27,13 +27,14 @@ class Optimizer:
         if taken := new.keys() & self._named.keys():
             raise ValueError(f"parameters {sorted(taken)} are trained already")
         self._named |= new
-        groups = [] if self._adam is None else self._adam.param_groups
-        alike = next((group for group in groups if group["lr"] == lr), None)  # a step costs a call for each group
+        group = {"params": list(new.values()), "lr": lr}
         if self._adam is None:
-            self._adam = torch.optim.AdamW(list(new.values()), lr, weight_decay=self._weight_decay, fused=True)
-        elif alike is None:
-            self._adam.add_param_group({"params": list(new.values()), "lr": lr})
-        else:
+            self._adam = torch.optim.AdamW([group], weight_decay=self._weight_decay, fused=True)
+            return
+        alike = next((known for known in self._adam.param_groups if known["lr"] == lr), None)
+        if alike is None:
+            self._adam.add_param_group(group)
+        else:  # a step costs a call for each group
             alike["params"].extend(new.values())
 
     def parameters(self) -> list[nn.Parameter]:
