@@ -33,7 +33,7 @@ def test_event_log_gives_the_same_tree(history: list[tuple[str, int, int]]) -> N
     again = Taxonomy.loads(tree.dumps())
     assert again.labels == tree.labels
     assert again.levels == tree.levels
-    assert again.events == tree.events
+    assert list(again.events) == list(tree.events)
     assert [again.parent(n) for n in range(len(tree))] == [tree.parent(n) for n in range(len(tree))]
     assert again.paths.tolist() == tree.paths.tolist()
 
@@ -117,8 +117,8 @@ def test_a_level_can_appear_between_known_ones() -> None:
 @pytest.mark.parametrize(
     ("child", "parent", "message"),
     [
-        ("robin", "robin", "'robin' .* would make a cycle"),
-        ("bird", "robin", "'bird' .* would make a cycle"),
+        ("robin", "robin", "'robin' .* makes a cycle"),
+        ("bird", "robin", "'bird' .* makes a cycle"),
         ("crow", "robin", "breaks the level order"),
     ],
 )
