@@ -124,6 +124,14 @@ def test_revisions_under_way_survive_a_restart() -> None:
     assert second.taxonomy.dumps() == first.taxonomy.dumps()
 
 
+def test_what_is_told_after_a_restart_happened_now() -> None:
+    first = curated({}, [PARUS, GREAT], [PARUS], [PARUS])
+    second = Curator(Says({}), ask_again=True)
+    second.load_state_dict(first.state_dict())
+    second.hear([(GREAT, PARUS)])
+    assert [event.time for event in second.taxonomy.events] == [1, 1, 3]
+
+
 def test_synonyms_pass_through_a_chain_and_a_source_with_errors() -> None:
     source = Corrupted(Chain(Says({OLD: [[Synonym(OLD, NEW), (OLD, PARUS)]]})), vacant=1.0)
     assert source.query(OLD, [PARUS]) == [Synonym(OLD, NEW)]

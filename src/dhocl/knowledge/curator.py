@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dhocl.knowledge.source import Corrupted, KnowledgeSource, Statement, Synonym
+from dhocl.knowledge.source import Corrupted, KnowledgeSource, Statement, Synonym, from_json, to_json
 from dhocl.taxonomy import UNKNOWN, Label, Taxonomy
 
 
@@ -60,8 +60,7 @@ class Curator:
             elif due <= self.step:
                 self._ask(node, first)
         while self.pending and self.pending[0][0] <= self.step:
-            for said in self.pending.popleft()[1]:
-                self._apply(said)
+            self.hear(self.pending.popleft()[1])
         return torch.tensor([tree.id(label) for label in labels], dtype=torch.long)
 
     def settle(self, node: int) -> None:
@@ -69,15 +68,26 @@ class Curator:
         self.waiting.pop(node, None)
         self.settled.add(node)
 
+    def hear(self, answer: Iterable[Statement]) -> None:
+        """Apply what a source says."""
+        for said in answer:
+            self._apply(said)
+
     def _ask(self, node: int, first: int) -> None:
         label = self.taxonomy.labels[node]
         answer = list(self.source.query(label, self.taxonomy))
         if answer:
             self.pending.append((self.step + int(self.delay), answer))
-        if self.ask_again and not _final(answer, label.level):
+        if self.ask_again and not self._final(answer, label.level):
             self.waiting[node] = (first, self.step + max(1, self.step - first))
         else:
             self.waiting.pop(node, None)
+
+    @staticmethod
+    def _final(answer: Sequence[Statement], level: int) -> bool:
+        """Nothing is left to ask of a class of this level: it has a parent just above, or can have none."""
+        links = [said for said in answer if not isinstance(said, Synonym)]
+        return any(level == 0 or (child.level == level and parent.level == level - 1) for child, parent in links)
 
     def _apply(self, said: Statement) -> None:
         tree, (name, other) = self.taxonomy, said
@@ -104,7 +114,7 @@ class Curator:
         state: dict[str, Any] = {
             "step": self.step,
             "taxonomy": self.taxonomy.dumps(),
-            "pending": [[due, [_written(said) for said in answer]] for due, answer in self.pending],
+            "pending": [[due, [to_json(said) for said in answer]] for due, answer in self.pending],
             "waiting": [[node, first, due] for node, (first, due) in self.waiting.items()],
             "settled": sorted(self.settled),
         }
@@ -115,24 +125,9 @@ class Curator:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.step = state["step"]
         self.taxonomy = Taxonomy.loads(state["taxonomy"])
-        self.pending = deque((due, [_read(said) for said in answer]) for due, answer in state["pending"])
+        self.taxonomy.time = self.step  # which may be later than the last event
+        self.pending = deque((due, [from_json(said) for said in answer]) for due, answer in state["pending"])
         self.waiting = {node: (first, due) for node, first, due in state.get("waiting", [])}  # older ones have none
         self.settled = set(state.get("settled", []))
         if isinstance(self.source, Corrupted):
             self.source.load_state_dict(state["source"])
-
-
-def _final(answer: Sequence[Statement], level: int) -> bool:
-    """Nothing is left to ask of a class of this level: it has a parent just above, or can have none."""
-    links = [said for said in answer if not isinstance(said, Synonym)]
-    return any(level == 0 or (child.level == level and parent.level == level - 1) for child, parent in links)
-
-
-def _written(said: Statement) -> list[str | int]:
-    a, b = said
-    return [*a, *b, *(["synonym"] if isinstance(said, Synonym) else [])]
-
-
-def _read(said: list[Any]) -> Statement:
-    a, b = Label(*said[:2]), Label(*said[2:4])
-    return Synonym(a, b) if said[4:] else (a, b)

@@ -21,6 +21,16 @@ class Synonym(NamedTuple):
 Statement = Link | Synonym
 
 
+def to_json(said: Statement) -> list[str | int]:
+    a, b = said
+    return [*a, *b, *(["synonym"] if isinstance(said, Synonym) else [])]
+
+
+def from_json(said: Sequence[Any]) -> Statement:
+    a, b = Label(*said[:2]), Label(*said[2:4])
+    return Synonym(a, b) if said[4:] else (a, b)
+
+
 class KnowledgeSource(Protocol):
     """R(c) = K(c, V): the links between a class and the known vocabulary."""
 
