@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from dhocl.backbones import BACKBONES, IMAGENET_MEAN, IMAGENET_STD, Backbone, frozen, load, wrap
 from dhocl.backbones.efficientnet import read_weights, weights_file
-from dhocl.backbones.layers import ConvNorm, SameConv
+from dhocl.backbones.layers import ConvNorm, SameConv, ZeroBorder
 from dhocl.errors import InputError
 
 
@@ -62,6 +62,13 @@ def test_gradients_equal_those_of_separate_layers() -> None:
     plain = layer.norm.eval()(nn.functional.conv2d(x, layer.conv.weight, padding=2, groups=6))
     for got, want in zip(ours, torch.autograd.grad(plain.square().sum(), inputs), strict=True):
         torch.testing.assert_close(got, want, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("sides", [(0, 0, 0, 0), (0, 1, 0, 1), (1, 2, 1, 2), (3, 0, 1, 2)])
+def test_a_zero_border_is_what_pad_makes(sides: tuple[int, int, int, int]) -> None:
+    x = torch.randn(2, 3, 5, 4, dtype=torch.double, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    assert torch.equal(ZeroBorder.apply(x, *sides), nn.functional.pad(x, sides))
+    assert torch.autograd.gradcheck(lambda x: ZeroBorder.apply(x, *sides), x)
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 8])

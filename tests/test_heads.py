@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 from torch import nn
 
+from dhocl.errors import InputError
 from dhocl.heads.analytic import AnalyticHead, AnalyticHeads, rls_step
 from dhocl.heads.growing import GrowingRows
 from dhocl.heads.linear import LinearHeads
@@ -46,6 +47,31 @@ def test_recursive_equals_batch_ridge_in_float32_after_200_batches() -> None:
         head.learn(part, target)
     expected = ridge(phi, F.one_hot(columns, 10), 1.0).float()
     torch.testing.assert_close(head.W, expected, rtol=0, atol=1e-4)
+
+
+def test_the_error_in_float32_does_not_grow_over_10000_updates() -> None:
+    generator = torch.Generator().manual_seed(0)
+    mix = torch.randn(48, 48, generator=generator) * torch.arange(1, 49) ** -0.7  # directions of very unequal size
+    phi = F.normalize((torch.randn(40_000, 48, generator=generator) @ mix.t()).relu())
+    columns = phi[:, :8].argmax(1)
+    head = AnalyticHead(48, gamma=0.01)
+    head.grow(8)
+    errors = {}
+    for step, (part, target) in enumerate(zip(phi.split(4), columns.split(4), strict=True), 1):
+        head.learn(part, target)
+        if step in (100, 10_000):
+            expected = ridge(phi[: 4 * step], F.one_hot(columns[: 4 * step], 8), 0.01)
+            errors[step] = float((head.W - expected).norm() / expected.norm())
+    assert errors[10_000] < 1e-4
+    assert errors[10_000] < 2 * errors[100]
+
+
+def test_a_ridge_too_small_for_float32_is_told_of() -> None:
+    head = AnalyticHead(8, gamma=1e-12)
+    head.grow(2)
+    phi = F.normalize(torch.randn(4, 8, generator=torch.Generator().manual_seed(0)) + 5)
+    with pytest.raises(InputError, match="raise the ridge"):
+        head.learn(phi.repeat(50, 1), torch.tensor([0, 1]).repeat(100))
 
 
 def test_a_class_that_comes_late_is_as_if_known_from_the_start() -> None:
@@ -105,24 +131,24 @@ def test_growing_equals_a_big_head_sliced() -> None:
                 fixed[width : width + more] = values[width : width + more]
             width += more
         target = torch.arange(16) % width
-        small.step(F.cross_entropy(x @ growing.used.t(), target))
+        small.step(F.cross_entropy(x @ growing.parameter.t(), target))
         big.step(F.cross_entropy(x @ fixed[:width].t(), target))
-    torch.testing.assert_close(growing.used, fixed[:width])
+    torch.testing.assert_close(growing.parameter, fixed[:width])
 
 
 def test_growing_keeps_the_moments() -> None:
     optimizer = Optimizer(0.0)
     rows = GrowingRows("w", (2,), optimizer, 0.1)
     rows.extend(torch.ones(8, 2))
-    optimizer.step(rows.used.square().sum())
+    optimizer.step(rows.parameter.square().sum())
     before = optimizer.state_dict()["w"]
     rows.extend(torch.ones(3, 2))
     after = optimizer.state_dict()["w"]
     assert torch.equal(after["exp_avg"][:8], before["exp_avg"])
     assert torch.equal(after["exp_avg_sq"][:8], before["exp_avg_sq"])
     assert after["exp_avg"][8:].abs().sum() == 0
-    optimizer.step(rows.used.square().sum())
-    assert (rows.used[8:] != 1).all(), "new rows must train"
+    optimizer.step(rows.parameter.square().sum())
+    assert (rows.parameter[8:] != 1).all(), "new rows must train"
 
 
 def test_growing_one_by_one_copies_little() -> None:

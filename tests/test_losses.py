@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 
-from dhocl.losses import entropy, haf, jensen_shannon, js_consistency, mixture_nll, multi_ce
+from dhocl.losses import haf, jensen_shannon, js_consistency, mixture_nll, multi_ce
 from dhocl.taxonomy import Label, Taxonomy
 from trees import balanced_tree
 
@@ -85,8 +85,3 @@ def test_without_links_haf_is_multi_ce() -> None:
         tree.add(Label(f"b{i}", 1))
     logits, targets = logits_for(tree, 1), torch.tensor([[0, 2], [1, -1], [-1, 1], [0, -1], [2, 2]])
     torch.testing.assert_close(haf(logits, targets, tree), multi_ce(logits, targets))
-
-
-def test_entropy_of_the_uniform_is_log_n() -> None:
-    torch.testing.assert_close(entropy(torch.full((2, 8), 1 / 8)), torch.full((2,), math.log(8)))
-    assert entropy(torch.eye(3)).abs().max() < 1e-6

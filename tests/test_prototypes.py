@@ -11,11 +11,11 @@ from scipy.stats import chisquare
 
 from dhocl.heads.prototypes import (
     HprSettings,
+    Pairs,
     Prototypes,
     bank_similarity,
     class_scores,
     cluster_and_separation,
-    outsiders,
     temporal_drift,
 )
 from dhocl.metrics import correlation
@@ -70,21 +70,26 @@ def test_bank_similarity_is_the_largest_cosine(seed: int) -> None:
     torch.testing.assert_close(bank_similarity(a, b), by_hand)
 
 
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=20), seeds)
-def test_outsiders_have_another_ancestor(ancestors: list[int], seed: int) -> None:
+@given(st.lists(st.integers(-1, 4), min_size=1, max_size=20), seeds)
+def test_pairs_are_all_classes_with_an_ancestor_and_strangers_have_another(ancestors: list[int], seed: int) -> None:
     a = torch.tensor(ancestors)
-    picked = outsiders(a, Rng(seed, "prototypes"))
-    if len(set(ancestors)) == 1:
-        assert (picked == -1).all()
-    else:
-        assert (a[picked] != a).all()
+    pairs = Pairs.of(a)
+    known = [column for column, ancestor in enumerate(ancestors) if ancestor != -1]
+    if len({ancestors[column] for column in known}) < 2:
+        assert len(pairs.descendant) == 0
+        return
+    assert sorted(pairs.descendant.tolist()) == known
+    assert torch.equal(pairs.ancestor, a[pairs.descendant])
+    strangers = a[pairs.strangers(slice(None), Rng(seed, "prototypes"))]
+    assert (strangers != pairs.ancestor).all()
+    assert (strangers != -1).all()
 
 
-def test_outsiders_are_uniform() -> None:
+def test_strangers_are_uniform() -> None:
     a, rng = torch.tensor([0, 1, 0, 2, 2, 1, 0]), Rng(0, "prototypes")
-    drawn = torch.zeros(7)
+    pairs, drawn = Pairs.of(a), torch.zeros(7)
     for _ in range(4000):
-        drawn[outsiders(a, rng)[0]] += 1
+        drawn[pairs.strangers(torch.tensor([0]), rng)[0]] += 1
     assert drawn[a == 0].sum() == 0
     assert chisquare(drawn[a != 0]).pvalue > 1e-3
 
@@ -111,7 +116,7 @@ def test_new_banks_start_from_the_classes_own_patches() -> None:
     directions = F.normalize(patches, dim=2)
     targets = TREE.complete(torch.tensor([TREE.nodes(1)[0], TREE.nodes(1)[5], TREE.nodes(1)[0], TREE.nodes(0)[2]]))
     prototypes.grow(patches, targets, TREE)
-    bank = prototypes._bank(1).used
+    bank = prototypes._bank(1).parameter
     assert all(any(torch.equal(p, q) for q in directions[[0, 2]].flatten(0, 1)) for p in bank[0])
     assert all(any(torch.equal(p, q) for q in directions[1]) for p in bank[5])
     assert len(bank) == 12
@@ -122,10 +127,10 @@ def test_alignment_is_zero_when_families_are_apart_and_positive_when_mixed() -> 
     targets = TREE.complete(TREE.nodes(1))
     families = torch.eye(8)[TREE.ancestors(1, 0)][:, None]  # each family its own axis
     prototypes.grow(families, targets, TREE)
-    assert prototypes.regulariser(families, TREE)[0] == 0
+    assert prototypes.losses(families, targets, TREE).alignment == 0
     shuffled, _ = fresh(HprSettings(prototype_size=8, prototypes=1))
     shuffled.grow(families.roll(1, 0), targets, TREE)
-    assert shuffled.regulariser(families, TREE)[0] > 0
+    assert shuffled.losses(families, targets, TREE).alignment > 0
 
 
 @pytest.mark.parametrize("letter", [False, True])
@@ -133,19 +138,41 @@ def test_alignment_moves_distances_toward_the_tree(letter: bool) -> None:
     prototypes, optimizer = fresh(HprSettings(prototype_size=16, letter=letter))
     torch.manual_seed(0)
     patches = torch.rand(12, 4, 16)
-    prototypes.grow(patches, TREE.complete(TREE.nodes(1)), TREE)
+    targets = TREE.complete(TREE.nodes(1))
+    prototypes.grow(patches, targets, TREE)
     above = torch.ones(12, 12, dtype=torch.bool).triu(1)
     before = correlation(prototypes.distances(1)[above], TREE.distances(1)[above])
     for _ in range(150):
-        optimizer.step(prototypes.regulariser(patches, TREE)[0])
+        optimizer.step(prototypes.losses(patches, targets, TREE).alignment)
     after = correlation(prototypes.distances(1)[above], TREE.distances(1)[above])
     assert after > before + 0.2
+
+
+@pytest.mark.parametrize("letter", [False, True])
+def test_of_many_pairs_and_prototypes_a_random_part_stands_for_all(
+    letter: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prototypes, _ = fresh(HprSettings(prototype_size=16, prototypes=2, cache_every=1, letter=letter))
+    torch.manual_seed(0)
+    patches, targets = torch.rand(12, 4, 16), TREE.complete(TREE.nodes(1))
+    prototypes.grow(patches, targets, TREE)
+    prototypes.tick()
+    with torch.no_grad():
+        for level in (0, 1):
+            prototypes._bank(level).parameter.add_(0.3 * torch.randn_like(prototypes._bank(level).parameter))
+        every = [prototypes.losses(patches, targets, TREE) for _ in range(400)]  # strangers are random
+        monkeypatch.setattr("dhocl.heads.prototypes.SAMPLED", 7)
+        some = [prototypes.losses(patches, targets, TREE) for _ in range(4000)]
+    assert len({float(drawn.drift) for drawn in some}) > 100
+    for name in ("alignment", "drift"):
+        whole, part = (torch.stack([getattr(drawn, name) for drawn in all_]).mean() for all_ in (every, some))
+        torch.testing.assert_close(part, whole, rtol=0.03, atol=0)
 
 
 def test_distances_are_one_minus_similarity() -> None:
     prototypes, _ = fresh(HprSettings(prototype_size=8))
     prototypes.grow(torch.randn(12, 4, 8), TREE.complete(TREE.nodes(1)), TREE)
-    d, bank = prototypes.distances(1), F.normalize(prototypes._bank(1).used.detach(), dim=2)
+    d, bank = prototypes.distances(1), F.normalize(prototypes._bank(1).parameter.detach(), dim=2)
     torch.testing.assert_close(d[2, 7], 1 - bank_similarity(bank[[2]], bank[[7]])[0])
     assert d.diagonal().abs().max() < 1e-5
     torch.testing.assert_close(d, d.t())

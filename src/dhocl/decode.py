@@ -31,8 +31,12 @@ def folded(probabilities: dict[int, Tensor], taxonomy: Taxonomy) -> dict[int, Te
 
 def known_paths(taxonomy: Taxonomy) -> Tensor:
     """(paths, levels) columns of the deepest known node of every branch and its ancestors, -1 where unknown."""
-    leaves = [n for n in range(len(taxonomy)) if taxonomy.accepted(n) == n and not taxonomy.children(n)]
-    return taxonomy.paths[torch.tensor(leaves)]
+
+    def look() -> Tensor:
+        leaves = [n for n in range(len(taxonomy)) if taxonomy.accepted(n) == n and not taxonomy.children(n)]
+        return taxonomy.paths[torch.tensor(leaves)]
+
+    return taxonomy.derived("known paths", look)
 
 
 def path_scores(probabilities: dict[int, Tensor], paths: Tensor) -> Tensor:

@@ -30,23 +30,30 @@ class Optimizer:
         group = {"params": list(new.values()), "lr": lr}
         if self._adam is None:
             self._adam = torch.optim.AdamW([group], weight_decay=self._weight_decay, fused=True)
-        else:
+            return
+        alike = next((known for known in self._adam.param_groups if known["lr"] == lr), None)
+        if alike is None:
             self._adam.add_param_group(group)
+        else:  # a step costs a call for each group
+            alike["params"].extend(new.values())
 
     def parameters(self) -> list[nn.Parameter]:
         return list(self._named.values())
 
     def grow(self, name: str, rows: int) -> nn.Parameter:
-        """The parameter with zero rows appended up to `rows`, in place of the old one, moments padded likewise."""
+        """The parameter with rows appended up to `rows`, in place of the old one, moments with it.
+
+        Room doubles when it is used up, so growing one class at a time costs linear time in total.
+        """
         assert self._adam is not None
         old = self._named[name]
-        new = self._named[name] = nn.Parameter(_pad(old.detach(), rows))
+        new = self._named[name] = nn.Parameter(_longer(old.detach(), rows))
         for group in self._adam.param_groups:
             group["params"] = [new if p is old else p for p in group["params"]]
         if old in self._adam.state:
             moments = self._adam.state.pop(old)
             self._adam.state[new] = {
-                key: _pad(value, rows) if value.shape == old.shape else value for key, value in moments.items()
+                key: _longer(value, rows) if value.shape == old.shape else value for key, value in moments.items()
             }
         return new
 
@@ -76,7 +83,11 @@ class Optimizer:
                 own[key].copy_(value)
 
 
-def _pad(values: Tensor, rows: int) -> Tensor:
-    padded = values.new_zeros((rows, *values.shape[1:]))
-    padded[: len(values)] = values
-    return padded
+def _longer(values: Tensor, rows: int) -> Tensor:
+    """With zero rows appended: a longer view of the same memory if there is room behind, which was zero all along."""
+    room = values.untyped_storage().nbytes() // (values.element_size() * values[0:1].numel()) if len(values) else 0
+    if rows > room:
+        grown = values.new_zeros((max(rows, 2 * room, 8), *values.shape[1:]))
+        grown[: len(values)] = values
+        return grown[:rows]
+    return values.as_strided((rows, *values.shape[1:]), values.stride())

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from dhocl import backbones, checkpoint, data
+from dhocl.allocator import keep_freed_memory
 from dhocl.backbones import Backbone
 from dhocl.config import RunConfig, find_method, method_settings
 from dhocl.data import Dataset, Selection
@@ -55,6 +56,7 @@ class Spent:
 
 def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progress]:
     """Run an experiment, yielding after each batch; its files are in `folder`."""
+    keep_freed_memory()
     record = _open(config, folder, resume)
     dataset = load_dataset(config)
     table, ends = make_plan(config, dataset)

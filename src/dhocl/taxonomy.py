@@ -27,14 +27,15 @@ from __future__ import annotations
 import copy
 import json
 from bisect import insort
-from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
 UNKNOWN = -1
+T = TypeVar("T")
 
 
 class Label(NamedTuple):
@@ -78,6 +79,50 @@ class Event(NamedTuple):
         return cls(line["time"], line["event"], line["node"], parent, label, into)
 
 
+class EventLog(Sequence[Event]):
+    """Events in columns: a million of them as objects would be walked through by every garbage collection."""
+
+    def __init__(self, columns: Iterable[list[Any]] | None = None) -> None:
+        self._columns: tuple[list[Any], ...] = tuple(columns or ([] for _ in Event._fields))
+        self._time, self._kind, self._node, self._parent, self._label, self._into = self._columns
+
+    def note(
+        self,
+        time: int,
+        kind: str,
+        node: int,
+        parent: int = UNKNOWN,
+        label: Label | None = None,
+        into: int = UNKNOWN,
+    ) -> None:
+        self._time.append(time)
+        self._kind.append(kind)
+        self._node.append(node)
+        self._parent.append(parent)
+        self._label.append(label)
+        self._into.append(into)
+
+    def __copy__(self) -> EventLog:
+        return EventLog(list(column) for column in self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    @overload
+    def __getitem__(self, at: int) -> Event: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Event]: ...
+
+    def __getitem__(self, at: int | slice) -> Event | list[Event]:
+        if isinstance(at, slice):
+            return [Event(*fields) for fields in zip(*(column[at] for column in self._columns), strict=True)]
+        return Event(*(column[at] for column in self._columns))
+
+    def __iter__(self) -> Iterator[Event]:
+        return map(Event._make, zip(*self._columns, strict=True))
+
+
 class _Column:
     """A growing array of integers: appending costs constant time, the view costs nothing."""
 
@@ -110,7 +155,7 @@ class Taxonomy:
     def __init__(self) -> None:
         self.labels: list[Label] = []  # by node id; a synonym has its own
         self.levels: list[int] = []  # observed, coarsest first
-        self.events: list[Event] = []
+        self.events = EventLog()
         self.time = 0  # stamped on events; whoever feeds the tree moves it on
         self._ids: dict[Label, int] = {}  # of all names that were ever in use
         self._accepted: list[int] = []  # by node id: itself, or what it was merged into
@@ -122,6 +167,7 @@ class Taxonomy:
         self._nodes: dict[int, _Column] = {}  # level -> node ids by column
         self._paths = np.full((16, 0), UNKNOWN, dtype=np.int64)
         self._stale: set[int] = set()  # nodes whose rows of _paths, and those below, await a refresh
+        self._derived: dict[str, tuple[int, Any]] = {}  # name -> version, value
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -142,6 +188,14 @@ class Taxonomy:
         """Changes whenever the tree does: a key for caches."""
         return len(self.events)
 
+    def derived(self, name: str, make: Callable[[], T]) -> T:
+        """What follows from the tree: made anew only when the tree has changed."""
+        version, value = self._derived.get(name, (None, None))
+        if version != self.version:
+            value = make()
+            self._derived[name] = (self.version, value)
+        return value  # type: ignore[return-value]
+
     @property
     def widths(self) -> dict[int, int]:
         """Columns per observed level: its known classes, and those that were merged."""
@@ -159,7 +213,7 @@ class Taxonomy:
 
     def resolve(self, y: Tensor) -> Tensor:
         """(B,) node ids -> the same with accepted classes for synonyms."""
-        return torch.tensor(self._accepted)[y] if self.merged else y
+        return self.derived("accepted", lambda: torch.tensor(self._accepted))[y] if self.merged else y
 
     @property
     def merged(self) -> bool:
@@ -283,30 +337,36 @@ class Taxonomy:
         self._level.append(label.level)
         column.append(node)
         self._stale.add(node)
-        self.events.append(Event(self.time, "add", node, label=label))
+        self.events.note(self.time, "add", node, label=label)
         return node
 
     def link(self, child: int, parent: int) -> None:
         """Set the parent of a node; a parent it had before is replaced."""
         child, parent = self._known(child), self._known(parent)
         a, b = self.labels[child], self.labels[parent]
-        if child == parent or child in self.lineage(parent):
-            raise ValueError(f"linking {a} below {b} would make a cycle")
-        if b.level >= a.level:
-            raise ValueError(f"linking {a} below {b} breaks the level order: a parent's level is smaller")
-        if self._parent[child] == parent:
+        if b.level >= a.level:  # which every cycle would do somewhere
+            what = "makes a cycle" if child in self.lineage(parent) else "breaks the level order: a parent's is smaller"
+            raise ValueError(f"linking {a} below {b} {what}")
+        if (old := self._parent[child]) == parent:
             return
-        self._detach(child)
+        if old != UNKNOWN:
+            self._children[old].discard(child)
         self._parent[child] = parent
-        self._children.setdefault(parent, set()).add(child)
-        self.events.append(Event(self.time, "link", child, parent))
+        self._stale.add(child)
+        if parent in self._children:
+            self._children[parent].add(child)
+        else:
+            self._children[parent] = {child}
+        self.events.note(self.time, "link", child, parent)
 
     def unlink(self, child: int) -> None:
         """Remove the link of a node to its parent, if it has one."""
         child = self._known(child)
-        if self._parent[child] != UNKNOWN:
-            self._detach(child)
-            self.events.append(Event(self.time, "unlink", child))
+        if (old := self._parent[child]) != UNKNOWN:
+            self._children[old].discard(child)
+            self._parent[child] = UNKNOWN
+            self._stale.add(child)
+            self.events.note(self.time, "unlink", child)
 
     def rename(self, node: int, label: Label) -> None:
         """Give a class another name. It still answers to the old one."""
@@ -319,7 +379,7 @@ class Taxonomy:
         if label != old:
             self.labels[node] = label
             self._ids.setdefault(label, node)
-            self.events.append(Event(self.time, "rename", node, label=label))
+            self.events.note(self.time, "rename", node, label=label)
 
     def merge(self, node: int, into: int) -> None:
         """Two classes of a level are one: `node` becomes a synonym of `into`, which takes over its children.
@@ -342,14 +402,7 @@ class Taxonomy:
         for synonym in synonyms:
             self._accepted[synonym] = into
         self._stale.update(synonyms)
-        self.events.append(Event(self.time, "merge", node, into=into))
-
-    def _detach(self, child: int) -> None:
-        old = self._parent[child]
-        if old != UNKNOWN:
-            self._children[old].discard(child)
-            self._parent[child] = UNKNOWN
-        self._stale.add(child)
+        self.events.note(self.time, "merge", node, into=into)
 
     def _known(self, node: int) -> int:
         """What is meant by a node: itself, or its accepted class."""

@@ -129,9 +129,9 @@ def test_new_banks_start_from_patches_of_the_class() -> None:
     for column in range(2):
         nearest = class_scores(patches[columns == column], head.unit)[:, column].amax(0)
         torch.testing.assert_close(nearest, torch.ones(2))
-    kept = head.bank.used.clone()
+    kept = head.bank.parameter.clone()
     head.grow(normal(4, 5, 2, 2, seed=1), torch.tensor([0, 1, 2, 2]), 3)
-    assert torch.equal(head.bank.used[:2], kept), "old banks stay as they are"
+    assert torch.equal(head.bank.parameter[:2], kept), "old banks stay as they are"
 
 
 def test_an_image_that_holds_a_prototype_has_no_cluster_cost_and_one_without_label_none_at_all() -> None:

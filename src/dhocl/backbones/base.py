@@ -62,7 +62,7 @@ class Backbone(nn.Module, ABC):
             raise ValueError(f"a backbone takes pixels of shape (B, 3, H, W), got {tuple(pixels.shape)}")
         self.meter.units += len(pixels) * (3 if torch.is_grad_enabled() and not self.is_frozen else 1)
         x = pixels.to(self.mean.device, self.mean.dtype, memory_format=torch.channels_last)  # (B, 3, H, W)
-        features, feature_map = self.encode((x - self.mean) / self.std)
+        features, feature_map = self.encode((x - self.mean).div_(self.std))
         return features.cpu(), feature_map.cpu()
 
     def train(self, mode: bool = True) -> Self:

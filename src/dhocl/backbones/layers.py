@@ -4,7 +4,32 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv2d, pad
+from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.nn.functional import conv2d
+
+
+class ZeroBorder(torch.autograd.Function):
+    """Zeros around an image. PyTorch's own `pad` first fills everything, a tenth of the time of a forward."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor, left: int, right: int, top: int, bottom: int) -> Tensor:
+        b, c, height, width = x.shape
+        ctx.inside = slice(top, top + height), slice(left, left + width)  # type: ignore[attr-defined]
+        size = (b, c, top + height + bottom, left + width + right)
+        padded = torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+        rows, columns = ctx.inside  # type: ignore[attr-defined]
+        padded[:, :, rows, columns] = x
+        for border in (slice(0, top), slice(top + height, None)):
+            padded[:, :, border] = 0
+        for border in (slice(0, left), slice(left + width, None)):
+            padded[:, :, rows, border] = 0
+        return padded
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        rows, columns = ctx.inside  # type: ignore[attr-defined]
+        return gradient[:, :, rows, columns], None, None, None, None
 
 
 class SameConv(nn.Conv2d):
@@ -30,7 +55,8 @@ class SameConv(nn.Conv2d):
         if down == across == k - 1 and not slow:
             return conv2d(x, weight, bias, s, k // 2, groups=self.groups)
         sides = (across // 2, across - across // 2, down // 2, down - down // 2)
-        return conv2d(pad(x, sides), weight, bias, s, groups=self.groups)
+        padded = ZeroBorder.apply(x, *sides)  # type: ignore[no-untyped-call]
+        return conv2d(padded, weight, bias, s, groups=self.groups)
 
 
 class ConvNorm(nn.Module):

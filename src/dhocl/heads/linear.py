@@ -27,18 +27,20 @@ class LinearHeads:
         """New classes start as nn.Linear would start them."""
         for level, width in taxonomy.widths.items():
             rows = self._level(level)
-            if (missing := width - rows.width) > 0:
+            if (missing := width - len(rows)) > 0:
                 bound = self._dim**-0.5
                 values = self._rng.uniform(-bound, bound, (missing, self._dim + 1))
                 rows.extend(torch.from_numpy(values))
 
     def __call__(self, features: Tensor) -> dict[int, Tensor]:
         """(B, d) -> logits (B, classes) per level, coarsest first."""
-        return {level: torch.addmm(rows[:, -1], features, rows[:, :-1].t()) for level, rows in self.rows().items()}
+        one = features.new_ones(len(features), 1)  # so that weight and bias need not be cut apart, which costs a copy
+        extended = torch.cat([features, one], 1)
+        return {level: extended @ rows.t() for level, rows in self.rows().items()}
 
     def rows(self) -> dict[int, Tensor]:
         """(classes, d + 1) weight and bias per level, coarsest first."""
-        return {level: rows.used for level, rows in sorted(self._levels.items())}
+        return {level: rows.parameter for level, rows in sorted(self._levels.items())}
 
     def _level(self, level: int) -> GrowingRows:
         if level not in self._levels:

@@ -7,7 +7,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from dhocl.losses import entropy
 from dhocl.optim import Optimizer
 
 
@@ -16,10 +15,21 @@ def mix(z_linear: Tensor, z_analytic: Tensor, alpha: Tensor, tau: Tensor) -> Ten
     return alpha[0] * (z_linear / tau[0]).softmax(1) + alpha[1] * (z_analytic / tau[1]).softmax(1)
 
 
-def entropy_gap(z_linear: Tensor, z_analytic: Tensor, tau: Tensor, delta: float) -> Tensor:
-    """E max(0, |H(p_l) - H(p_a)| - δ), what the temperatures are to make small."""
-    gap = entropy((z_linear / tau[0]).softmax(1)) - entropy((z_analytic / tau[1]).softmax(1))
-    return (gap.abs() - delta).clamp_min(0).mean()
+def entropy_gap_slope(z_linear: Tensor, z_analytic: Tensor, tau: Tensor, delta: float) -> Tensor:
+    """(2,) derivative of E max(0, |H(p_l) - H(p_a)| - δ), which the temperatures are to make small, by log τ."""
+    h_linear, v_linear = entropy_and_slope(z_linear / tau[0])
+    h_analytic, v_analytic = entropy_and_slope(z_analytic / tau[1])
+    gap = h_linear - h_analytic
+    side = gap.sign() * (gap.abs() > delta)  # (B,)
+    return torch.stack([(side * v_linear).mean(), -(side * v_analytic).mean()])
+
+
+def entropy_and_slope(z: Tensor) -> tuple[Tensor, Tensor]:
+    """Entropy (B,) of softmax(z / τ) at τ = 1, and its derivative by log τ, which is the variance of the logits."""
+    log_p = z.log_softmax(1)
+    p = log_p.exp()
+    h = -(p * log_p).sum(1)
+    return h, (p * (log_p + h[:, None]).square()).sum(1)
 
 
 Anchor = Literal["linear", "analytic", "none"]
@@ -69,13 +79,12 @@ class PredLA:
         """Logits per level of both heads -> mixed probabilities per level."""
         return {h: mix(linear[h], analytic[h], self.alpha(h), self.tau(h)) for h in linear}
 
+    @torch.no_grad()
     def match_entropies(self, linear: dict[int, Tensor], analytic: dict[int, Tensor]) -> None:
         """One gradient step on the temperatures; everything else is held fixed."""
         for level, z in linear.items():
-            log_tau = self._log_tau[level].requires_grad_()
-            loss = entropy_gap(z.detach(), analytic[level].detach(), log_tau.exp(), self._delta)
-            (gradient,) = torch.autograd.grad(loss, log_tau)
-            self._log_tau[level] = log_tau.detach() - self._lr_tau * self._moves * gradient
+            slope = entropy_gap_slope(z, analytic[level], self.tau(level), self._delta)
+            self._log_tau[level] = self._log_tau[level] - self._lr_tau * self._moves * slope
 
     def stats(self) -> dict[str, float]:
         numbers: dict[str, float] = {}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,6 +16,9 @@ from dhocl.optim import Optimizer
 from dhocl.rng import Rng
 from dhocl.settings import Settings
 from dhocl.taxonomy import UNKNOWN, Taxonomy
+
+K = TypeVar("K")
+SAMPLED = 256  # prototypes, and pairs, that the regulariser looks at in a step; of more, a random part
 
 
 def class_scores(patches: Tensor, bank: Tensor) -> Tensor:
@@ -41,28 +45,50 @@ def bank_similarity(a: Tensor, b: Tensor) -> Tensor:
     return torch.bmm(a, b.transpose(1, 2)).amax((1, 2))
 
 
-def outsiders(ancestors: Tensor, rng: Rng) -> Tensor:
-    """(n,) for each class a random other whose ancestor differs; -1 where there is none.
+class Pairs(NamedTuple):
+    """Classes of a level with a known ancestor at a coarser one, and what is needed to draw strangers for them.
 
-    Sorted by ancestor, everything outside a class's block is one cyclic run, so a uniform draw is one addition.
+    Sorted by ancestor, everything outside a class's block is one cyclic run, so a uniform draw is one addition. Classes
+    that have no stranger, since all have the same ancestor, are left out.
     """
-    order = ancestors.argsort(stable=True)
-    _, block, sizes = torch.unique_consecutive(ancestors[order], return_inverse=True, return_counts=True)
-    end = sizes.cumsum(0)[block]  # (n,) where the block of each sorted class ends
-    room = len(ancestors) - sizes[block]
-    offset = (torch.from_numpy(rng.random(len(ancestors))) * room).long()
-    picked = order[(end + offset) % len(ancestors)]
-    result = torch.empty_like(order)
-    result[order] = torch.where(room > 0, picked, UNKNOWN)
-    return result
+
+    descendant: Tensor  # (n,) columns, sorted by ancestor
+    ancestor: Tensor  # (n,) columns
+    end: Tensor  # (n,) where the block of each ends
+    room: Tensor  # (n,) how many are outside of it
+
+    @classmethod
+    def of(cls, ancestors: Tensor) -> Pairs:
+        """ancestors (C,) with -1 for unknown"""
+        anchored = (ancestors != UNKNOWN).nonzero()[:, 0]
+        descendant = anchored[ancestors[anchored].argsort(stable=True)]
+        ancestor = ancestors[descendant]
+        _, block, sizes = torch.unique_consecutive(ancestor, return_inverse=True, return_counts=True)
+        if len(sizes) < 2:
+            nothing = descendant[:0]
+            return cls(nothing, nothing, nothing, nothing)
+        return cls(descendant, ancestor, sizes.cumsum(0)[block], len(descendant) - sizes[block])
+
+    def strangers(self, picked: Tensor | slice, rng: Rng) -> Tensor:
+        """(m,) for each of the picked ones a random class with another ancestor."""
+        room = self.room[picked]
+        offset = (torch.from_numpy(rng.random(len(room))) * room).long()
+        return self.descendant[(self.end[picked] + offset) % len(self.descendant)]
+
+
+def all_pairs(taxonomy: Taxonomy) -> dict[tuple[int, int], Pairs]:
+    """By finer and coarser level."""
+    levels = taxonomy.levels
+    places = [(fine, coarse) for fine in levels for coarse in levels if coarse < fine]
+    return {place: Pairs.of(taxonomy.ancestors(*place)) for place in places}
 
 
 def temporal_drift(patches: Tensor, bank: Tensor, cached: Tensor, share: float) -> Tensor:
     """(prototypes,) mean over each prototype's top patches of (s_t - s_cached)²: unit patches (N, k), banks (n, k)."""
-    now = patches @ bank.t()  # (N, n)
-    top = now.topk(max(1, round(share * len(patches))), dim=0)
-    before = (patches @ cached.t()).gather(0, top.indices)
-    return (top.values - before).square().mean(0)
+    with torch.no_grad():
+        top = (bank @ patches.t()).topk(max(1, round(share * len(patches))), dim=1, sorted=False).indices  # (n, K)
+    change = (bank - cached) @ patches.t()  # (n, N)
+    return change.gather(1, top).square().mean(1)
 
 
 @dataclass(frozen=True)
@@ -84,6 +110,12 @@ class HprSettings(Settings):
     positive = frozenset({"prototypes", "prototype_size", "top_patches", "cache_every", "logit_scale"})
 
 
+class Losses(NamedTuple):
+    classification: Tensor
+    alignment: Tensor  # with the tree; an average over pairs, or the paper's sum with `letter`
+    drift: Tensor  # an average over prototypes, or the sum
+
+
 class Prototypes:
     """Adapter f_A and the banks of every level, with the losses that train them."""
 
@@ -94,7 +126,7 @@ class Prototypes:
         self._adapter = _adapter(map_dim, settings, self._rng)
         optimizer.add(((f"adapter.{name}", p) for name, p in self._adapter.named_parameters()), settings.lr_prototypes)
         self._banks: dict[int, GrowingRows] = {}
-        self._cached: dict[int, Tensor] = {}  # level -> (classes then, J, k)
+        self._cached: dict[int, Tensor] = {}  # level -> (prototypes then, k), of unit length
         self._steps = 0
 
     def embed(self, feature_map: Tensor) -> Tensor:
@@ -106,7 +138,7 @@ class Prototypes:
         """Banks of new classes start from random patches of the class's own images: (B, P, k), (B, levels)."""
         for place, (level, width) in enumerate(taxonomy.widths.items()):
             bank = self._bank(level)
-            for column in range(bank.width, width):
+            for column in range(len(bank), width):
                 rows = targets[:, place] == column
                 rows = rows if rows.any() else torch.ones_like(rows)  # a class named before its first image
                 own = patches.detach()[rows].flatten(0, 1)
@@ -116,76 +148,90 @@ class Prototypes:
                 # Only directions count, and at unit length a step of AdamW can turn them.
                 bank.extend((start if self.settings.letter else F.normalize(start, dim=1))[None])
 
-    def loss(self, patches: Tensor, targets: Tensor) -> Tensor:
+    def losses(self, patches: Tensor, targets: Tensor, taxonomy: Taxonomy) -> Losses:
+        """What the patches (B, P, k) of images with these targets (B, levels) cost."""
+        unit = F.normalize(patches, dim=2)
+        banks = {level: F.normalize(bank.parameter, dim=2) for level, bank in sorted(self._banks.items())}
+        return Losses(
+            self._classification(patches, unit, banks, targets),
+            self._alignment(banks, taxonomy),
+            self._drift(unit.flatten(0, 1), banks),
+        )
+
+    def _classification(self, patches: Tensor, unit: Tensor, banks: dict[int, Tensor], targets: Tensor) -> Tensor:
         """Σ_h CE + 0.8 cluster - 0.08 separation over the rows labelled at h."""
         s = self.settings
         total = torch.zeros(())
-        unit = F.normalize(patches, dim=2)
-        for place, (_, bank) in enumerate(sorted(self._banks.items())):
-            rows = targets[:, place] != UNKNOWN
-            if not rows.any():
+        for place, (level, bank) in enumerate(banks.items()):
+            rows = (targets[:, place] != UNKNOWN).nonzero()[:, 0]
+            if not len(rows):
                 continue
             columns = targets[rows, place]
-            scores = class_scores(unit[rows], F.normalize(bank.used, dim=2))  # (b, C, J)
+            scores = class_scores(unit[rows], bank)  # (b, C, J)
             if s.letter:
-                logits, nearest = scores.sum(2), _nearest_squared(patches[rows], bank.used)
+                logits, nearest = scores.sum(2), _nearest_squared(patches[rows], self._banks[level].parameter)
             else:
                 logits, nearest = s.logit_scale * scores.sum(2), 2 - 2 * scores.amax(2)
             cluster, separation = cluster_and_separation(nearest, columns)
             total = total + F.cross_entropy(logits, columns) + s.cluster * cluster - s.separation * separation
         return total
 
-    def regulariser(self, patches: Tensor, taxonomy: Taxonomy) -> tuple[Tensor, Tensor]:
-        """Alignment with the tree and temporal consistency; averages, or the paper's sums with `letter`."""
-        alignment, drift = self._alignment(taxonomy), self._drift(patches)
-        reduce = torch.sum if self.settings.letter else torch.mean
-        zero = torch.zeros(())
-        return (
-            reduce(alignment) if len(alignment) else zero,
-            reduce(drift) if len(drift) else zero,
-        )
-
-    def _alignment(self, taxonomy: Taxonomy) -> Tensor:
-        """(pairs,) max(0, m - S(P_a, P_d) + S(P_a, P_-)) for every ancestor a of every class d."""
-        unit = {level: F.normalize(bank.used, dim=2) for level, bank in self._banks.items()}
+    def _alignment(self, banks: dict[int, Tensor], taxonomy: Taxonomy) -> Tensor:
+        """max(0, m - S(P_a, P_d) + S(P_a, P_-)) of every ancestor a of every class d."""
+        groups = taxonomy.derived("pairs", lambda: all_pairs(taxonomy))
+        sizes = {place: len(group.descendant) for place, group in groups.items()}
         terms = []
-        for fine in taxonomy.levels:
-            for coarse in taxonomy.levels[: taxonomy.levels.index(fine)]:
-                ancestors = taxonomy.ancestors(fine, coarse)
-                anchored = (ancestors != UNKNOWN).nonzero()[:, 0]
-                if len(anchored) < 2:
-                    continue
-                other = outsiders(ancestors[anchored], self._rng)
-                paired = other != UNKNOWN
-                descendant, stranger = anchored[paired], anchored[other[paired]]
-                a = unit[coarse][ancestors[descendant]]
-                near, far = (
-                    bank_similarity(a, unit[fine][descendant]),
-                    bank_similarity(a, unit[fine][stranger]),
-                )
-                terms.append((self.settings.margin - near + far).clamp_min(0))
-        return torch.cat(terms) if terms else torch.empty(0)
+        for (fine, coarse), picked in self._choose(sizes).items():
+            group = groups[fine, coarse]
+            descendant, stranger = group.descendant[picked], group.strangers(picked, self._rng)
+            a = banks[coarse][group.ancestor[picked]]
+            near, far = bank_similarity(a, banks[fine][descendant]), bank_similarity(a, banks[fine][stranger])
+            terms.append((self.settings.margin - near + far).clamp_min(0))
+        return self._reduce(terms, sum(sizes.values()))
 
-    def _drift(self, patches: Tensor) -> Tensor:
-        """(prototypes,) over the classes that the cache holds."""
-        unit = F.normalize(patches.flatten(0, 1), dim=1)
+    def _drift(self, patches: Tensor, banks: dict[int, Tensor]) -> Tensor:
+        """That of every prototype that the cache holds: unit patches (N, k)."""
+        sizes = {level: len(cached) for level, cached in self._cached.items()}
         terms = []
-        for level, cached in self._cached.items():
-            bank = F.normalize(self._banks[level].used[: len(cached)], dim=2).flatten(0, 1)
-            before = F.normalize(cached, dim=2).flatten(0, 1)
-            terms.append(temporal_drift(unit, bank, before, self.settings.top_patches))
-        return torch.cat(terms) if terms else torch.empty(0)
+        for level, picked in self._choose(sizes).items():
+            bank = banks[level].flatten(0, 1)[: sizes[level]][picked]
+            terms.append(temporal_drift(patches, bank, self._cached[level][picked], self.settings.top_patches))
+        return self._reduce(terms, sum(sizes.values()))
+
+    def _choose(self, sizes: dict[K, int]) -> dict[K, Tensor | slice]:
+        """What to look at in groups of these sizes: everything, or `SAMPLED` of all at random."""
+        there = {name: size for name, size in sizes.items() if size}
+        total = sum(there.values())
+        if total <= SAMPLED:
+            return dict.fromkeys(there, slice(None))
+        drawn = np.sort(self._rng.choice(total, SAMPLED, replace=False, shuffle=False))
+        chosen: dict[K, Tensor | slice] = {}
+        start = 0
+        for name, size in there.items():
+            picked = drawn[np.searchsorted(drawn, start) : np.searchsorted(drawn, start + size)] - start
+            start += size
+            if len(picked):
+                chosen[name] = torch.from_numpy(picked)
+        return chosen
+
+    def _reduce(self, terms: list[Tensor], population: int) -> Tensor:
+        """The average, or with `letter` the paper's sum, estimated from what was looked at."""
+        if not terms:
+            return torch.zeros(())
+        return torch.cat(terms).mean() * (population if self.settings.letter else 1)
 
     def tick(self) -> None:
         """After each step: now and then remember the prototypes as they are."""
         self._steps += 1
         if self._steps % self.settings.cache_every == 0:
-            self._cached = {level: bank.used.detach().clone() for level, bank in self._banks.items()}
+            self._cached = {
+                level: F.normalize(bank.parameter.detach(), dim=2).flatten(0, 1) for level, bank in self._banks.items()
+            }
 
     @torch.no_grad()
     def distances(self, level: int) -> Tensor:
         """(C, C) d_ij = 1 - S(P_i, P_j)."""
-        bank = F.normalize(self._banks[level].used, dim=2)
+        bank = F.normalize(self._banks[level].parameter, dim=2)
         c, j, k = bank.shape
         cosine = bank.reshape(-1, k) @ bank.reshape(-1, k).t()
         return 1 - cosine.view(c, j, c, j).amax((1, 3))

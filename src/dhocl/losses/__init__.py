@@ -3,7 +3,6 @@
 from dhocl.losses.contrastive import hcon, supcon
 from dhocl.losses.hierarchical import chained, hxe, sibling_log_softmax, soft_ce, soft_labels
 from dhocl.losses.levels import (
-    entropy,
     given_nll,
     haf,
     jensen_shannon,
@@ -14,7 +13,6 @@ from dhocl.losses.levels import (
 
 __all__ = [
     "chained",
-    "entropy",
     "given_nll",
     "haf",
     "hcon",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -38,18 +39,32 @@ def js_consistency(logits: dict[int, Tensor], taxonomy: Taxonomy) -> Tensor:
     those children, and renormalised. Levels with fewer than two such classes add 0. Gradients reach both levels.
     """
     total = torch.zeros(())
-    levels = list(logits)
-    for coarse, fine in itertools.pairwise(levels):
+    for coarse, fine, families in taxonomy.derived("families", lambda: _families(taxonomy)):
+        p = logits[coarse][:, families.classes].softmax(1)  # (B, A)
+        below = logits[fine][:, families.children].softmax(1)
+        q = torch.zeros_like(p).index_add(1, families.place, below)
+        total = total + jensen_shannon(p, q).mean()
+    return total
+
+
+class Families(NamedTuple):
+    """Two neighbouring levels as far as the tree is known."""
+
+    classes: Tensor  # (A,) of the coarser level, with known children
+    children: Tensor  # (n,) of the finer
+    place: Tensor  # (n,) of each child's parent among `classes`
+
+
+def _families(taxonomy: Taxonomy) -> list[tuple[int, int, Families]]:
+    """Coarser level, finer level and what is known between them, where it is two families or more."""
+    found = []
+    for coarse, fine in itertools.pairwise(taxonomy.levels):
         parents = taxonomy.ancestors(fine, coarse)
         children = (parents != UNKNOWN).nonzero()[:, 0]
         classes, place = torch.unique(parents[children], return_inverse=True)
-        if len(classes) < 2:
-            continue
-        p = logits[coarse][:, classes].softmax(1)  # (B, A)
-        below = logits[fine][:, children].softmax(1)
-        q = torch.zeros_like(p).index_add(1, place, below)
-        total = total + jensen_shannon(p, q).mean()
-    return total
+        if len(classes) >= 2:
+            found.append((coarse, fine, Families(classes, children, place)))
+    return found
 
 
 def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
@@ -61,11 +76,6 @@ def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
 def haf(logits: dict[int, Tensor], targets: Tensor, taxonomy: Taxonomy) -> Tensor:
     """The paper's form of HAF: Σ_h CE + ½ JS."""
     return multi_ce(logits, targets) + 0.5 * js_consistency(logits, taxonomy)
-
-
-def entropy(p: Tensor) -> Tensor:
-    """(B, C) -> (B,)"""
-    return -(p * p.clamp_min(1e-12).log()).sum(1)
 
 
 def _mean_nll(log_p: Tensor, columns: Tensor) -> Tensor:

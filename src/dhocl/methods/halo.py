@@ -83,10 +83,10 @@ class HALO(Learner):
         if self.prototypes:
             patches = self.prototypes.embed(output.map)
             self.prototypes.grow(patches, targets, taxonomy)
-            alignment, drift = self.prototypes.regulariser(patches, taxonomy)
-            terms["prototypes"] = self.prototypes.loss(patches, targets)
-            terms["alignment"] = self.settings.lambda_ * alignment
-            terms["temporal"] = self.settings.lambda_ * drift
+            losses = self.prototypes.losses(patches, targets, taxonomy)
+            terms["prototypes"] = losses.classification
+            terms["alignment"] = self.settings.lambda_ * losses.alignment
+            terms["temporal"] = self.settings.lambda_ * losses.drift
         self.net.step(torch.stack(list(terms.values())).sum())
 
         if "mixture" in terms:

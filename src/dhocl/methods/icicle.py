@@ -79,13 +79,13 @@ class PrototypeHead:
     @property
     def unit(self) -> Tensor:
         """(C, J, k) prototypes at unit length."""
-        return F.normalize(self.bank.used, dim=2)
+        return F.normalize(self.bank.parameter, dim=2)
 
     @torch.no_grad()
     def grow(self, feature_map: Tensor, columns: Tensor, width: int) -> None:
         """Banks of new classes start from patches of their own images; without any, anywhere."""
         j, k = self.bank.parameter.shape[1:]
-        for column in range(self.bank.width, width):
+        for column in range(len(self.bank), width):
             own = self.embed(feature_map[columns == column]).flatten(0, 1)  # (patches, k)
             picked = self._rng.choice(len(own), j, replace=len(own) < j) if len(own) else None
             start = torch.from_numpy(self._rng.standard_normal((j, k))) if picked is None else own[picked]

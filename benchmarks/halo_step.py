@@ -1,0 +1,173 @@
+"""HALO's step against the work that it can not avoid, and where its time goes."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from timing import Row, ratio, take_turns
+from torch.autograd.profiler_util import FunctionEvent
+from torch.profiler import ProfilerActivity, profile, record_function
+from worlds import BATCH, REPLAY, World, full_tree, make_learner
+
+from dhocl import backbones
+from dhocl.backbones import Backbone, frozen
+from dhocl.heads.analytic import AnalyticHeads
+from dhocl.heads.linear import LinearHeads
+from dhocl.heads.predla import PredLA
+from dhocl.heads.prototypes import Prototypes
+from dhocl.knowledge import Curator, Oracle
+from dhocl.learner import Batch
+from dhocl.memory import Memory
+from dhocl.methods import halo
+from dhocl.network import FrozenFeatures
+from dhocl.optim import Optimizer
+
+SIZE = 64
+
+
+class Unavoidable:
+    """f forward and backward on stream and replay, f0 forward on the stream, one fused AdamW step of f."""
+
+    def __init__(self, backbone: Backbone, world: World) -> None:
+        self.f, self.f0 = copy.deepcopy(backbone), frozen(backbone)
+        self.adam = torch.optim.AdamW(self.f.parameters(), lr=1e-4, fused=True)
+        self.both = world.images(BATCH + REPLAY)
+
+    def step(self) -> None:
+        with torch.no_grad():
+            self.f0(self.both[:BATCH])
+        features, feature_map = self.f(self.both)
+        self.adam.zero_grad()
+        (features.square().mean() + feature_map.square().mean()).backward()  # type: ignore[no-untyped-call]
+        self.adam.step()
+
+
+class Step:
+    """HALO in a world where every class is known and the memory is full."""
+
+    def __init__(self, world: World, backbone: Backbone) -> None:
+        self._batches = [world.batch() for _ in range(8)]
+        self._named = [world.names(batch.y) for batch in self._batches]
+        self._curator = Curator(Oracle(world.tree), delay=0)
+        self._curator.observe(list(world.tree))
+        self.learner = make_learner("halo", copy.deepcopy(backbone))
+        self._at = 0
+        for _ in range(22):  # until prototypes have been kept, too
+            self.step()
+
+    def step(self) -> None:
+        batch, labels = self._batches[self._at % 8], self._named[self._at % 8]
+        self._at += 1
+        self.learner.learn(Batch(batch.x, self._curator.observe(labels)), self._curator.taxonomy)
+
+
+def measure(classes: int, levels: int, turns: int) -> tuple[float, float]:
+    """Milliseconds of a step, and its ratio to the unavoidable."""
+    backbone = backbones.load("efficientnet_lite0")
+    world = World(full_tree(classes, levels), SIZE)
+    spent = take_turns({"ours": Step(world, backbone).step, "bare": Unavoidable(backbone, world).step}, turns)
+    return statistics.median(spent["ours"]), ratio(spent["ours"], spent["bare"])
+
+
+def rows(quick: bool) -> list[Row]:
+    told = []
+    for classes, levels, name in ((100, 3, "halo_step_ratio"), (1000, 7, "halo_step_ratio_1000x7")):
+        took, times = measure(classes, levels, 5 if quick else 25)
+        told.append(
+            Row(
+                f"HALO's step at {SIZE} px, {classes:,} classes, {levels} levels",
+                f"{times:.2f} x the unavoidable, {took:.0f} ms",
+                {name: times, f"{name}_ms": took},
+            )
+        )
+    return told
+
+
+# -- where the time goes ----------------------------------------------------------------------------------------
+
+PIECE = "piece:"
+BACKWARD = "autograd::engine::evaluate_function"
+PIECES: list[tuple[Any, str, str]] = [
+    (Backbone, "forward", "f"),
+    (FrozenFeatures, "__call__", "f0"),
+    (AnalyticHeads, "learn", "RLS"),
+    (AnalyticHeads, "__call__", "analytic outputs"),
+    (LinearHeads, "__call__", "linear heads"),
+    (Prototypes, "embed", "prototypes"),
+    (Prototypes, "grow", "prototypes"),
+    (Prototypes, "losses", "prototypes"),
+    (Prototypes, "_drift", "drift"),
+    (Prototypes, "_alignment", "alignment"),
+    (PredLA, "__call__", "PredLA"),
+    (PredLA, "match_entropies", "PredLA"),
+    (Memory, "insert", "memory"),
+    (Memory, "sample", "memory"),
+    (Curator, "observe", "curator"),
+    (Optimizer, "step", "AdamW"),
+    (halo, "augment", "augment"),
+    (halo, "haf", "losses"),
+    (halo, "multi_ce", "losses"),
+    (halo, "mixture_nll", "losses"),
+]
+
+
+def breakdown(classes: int, levels: int, steps: int) -> dict[str, float]:
+    """Share of each piece in the time of a step, forward and backward; the innermost named piece counts."""
+    world = World(full_tree(classes, levels), SIZE)
+    ours = Step(world, backbones.load("efficientnet_lite0"))
+    with named_pieces(), profile(activities=[ProfilerActivity.CPU]) as found:
+        for _ in range(steps):
+            with record_function(PIECE + "rest"):
+                ours.step()
+    spent: dict[str, float] = defaultdict(float)
+    events = list(found.events())
+    forward = {
+        event.sequence_nr: event
+        for event in events
+        if event.sequence_nr >= 0 and event.scope == 0 and not event.name.startswith(BACKWARD)
+    }
+    for event in events:
+        spent[_piece(event, forward)] += event.self_cpu_time_total
+    whole = sum(spent.values())
+    return {name: took / whole for name, took in sorted(spent.items(), key=lambda item: -item[1])}
+
+
+@contextmanager
+def named_pieces() -> Iterator[None]:
+    """Let the profiler see which piece is at work."""
+
+    def seen(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any, **options: Any) -> Any:
+            with record_function(PIECE + name):
+                return function(*args, **options)
+
+        return called
+
+    with ExitStack() as stack:
+        for owner, attribute, name in PIECES:
+            stack.enter_context(patch.object(owner, attribute, seen(name, getattr(owner, attribute))))
+        yield
+
+
+def _piece(event: FunctionEvent, forward: dict[int, FunctionEvent]) -> str:
+    """The piece that an operation belongs to; one of the backward belongs where its forward did."""
+    at: FunctionEvent | None = event
+    found = "rest"
+    while at is not None and found in ("rest", "f"):  # f inside f0 is f0
+        if at.name.startswith(BACKWARD) and at.sequence_nr in forward:
+            return _piece(forward[at.sequence_nr], {})
+        if (
+            at.name.startswith(PIECE)
+            and at.name != PIECE + "rest"
+            and not (found == "f" and not at.name.endswith("f0"))
+        ):
+            found = at.name.removeprefix(PIECE)
+        at = at.cpu_parent
+    return found
