@@ -100,6 +100,19 @@ def test_observations_as_json(fresh: httpx.Client) -> None:
     ]
 
 
+def test_what_is_foreseen_is_right_by_any_of_its_names(fresh: httpx.Client) -> None:
+    post(fresh, examples(120))
+    merge = {"kind": "merge", "class": {"name": "carp", "rank": "species"}, "into": "cod"}
+    assert fresh.post("/taxonomy", json=merge).status_code == 202
+    settled(fresh)
+    image = next(image for image, name, _ in examples(120) if name == "cod")
+    numbers = post(fresh, [(image, "carp", "species"), (image, "robin", "species"), (image, "heron", "species")]).json()
+    settled(fresh)
+    told = {o["number"]: o["predicted"] for o in fresh.get("/observations/recent?n=3").json()}
+    foreseen = [(told[number]["name"], told[number]["right"]) for number in numbers["accepted"]]
+    assert foreseen == [("cod", True), ("cod", False), ("cod", False)]
+
+
 def test_nothing_is_predicted_before_something_is_learned(fresh: httpx.Client) -> None:
     answer = fresh.post("/predict", files={"image": ("x", examples(1)[0][0])})
     assert (answer.status_code, answer.json()) == (409, {"detail": "nothing is learned yet: post observations first"})
