@@ -33,10 +33,11 @@ function findHits() {
 }
 
 function drawTree() {
-  if (tidy && [...tree.fresh.values()].some(since => Date.now() - since >= FRESH)) {
-    for (const [id, since] of tree.fresh) if (Date.now() - since >= FRESH) tree.fresh.delete(id);
-    tidy = null;
-  }
+  for (const [id, since] of tree.fresh)
+    if (Date.now() - since >= FRESH) {
+      tree.fresh.delete(id);
+      tidy = null;
+    }
   if (query) findHits();
   else hits = null;
   at("found").hidden = !query;
@@ -108,10 +109,10 @@ function tellLine() {
   if (at("line").textContent !== text) at("line").textContent = text;
 }
 
-function choose(id) {
+/** Put the cursor on a class, and bring it into sight. */
+function activate(id) {
   active = id;
-  const place = shown.findIndex(row => row.node.id === id), frame = at("tree");
-  const height = rowHeight();
+  const place = Math.max(0, shown.findIndex(row => row.node.id === id)), frame = at("tree"), height = rowHeight();
   if (place * height < frame.scrollTop) frame.scrollTop = place * height;
   if ((place + 1) * height > frame.scrollTop + frame.clientHeight) frame.scrollTop = (place + 1) * height - frame.clientHeight;
   drawTree();
@@ -127,7 +128,7 @@ function reveal(node) {
   lineage(node).slice(1).forEach(above => unfolded.add(above.id));
   query = at("search").value = "";
   drawTree();
-  choose(node.id);
+  activate(node.id);
 }
 
 /** Lists the rows; parents that were not there before are unfolded as long as there is room. */
@@ -158,17 +159,17 @@ function onKey(event) {
   };
   if (!(event.key in moves) || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
-  choose(moves[event.key]());
+  activate(moves[event.key]());
 }
 
 at("tree").onkeydown = onKey;
-at("tree").onfocus = () => { if (active === null && shown.length && at("tree").matches(":focus-visible")) choose(shown[0].node.id); };
+at("tree").onfocus = () => { if (active === null && shown.length && at("tree").matches(":focus-visible")) activate(shown[0].node.id); };
 at("tree").onscroll = drawRows;
 at("rows").onclick = event => {
   const row = event.target.closest(".row"), node = row && tree.nodes.get(Number(row.id.slice(5)));
   if (!node) return;
   if (childrenOf(node.id).length) toggle(node);
-  choose(node.id);
+  activate(node.id);
 };
 at("search").oninput = () => { query = at("search").value.trim(); at("tree").scrollTop = 0; drawTree(); };
 at("unfold").onclick = () => { for (const id of derived().children.keys()) unfolded.add(id); drawTree(); };
