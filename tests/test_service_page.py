@@ -62,6 +62,8 @@ def page(request: pytest.FixtureRequest, browser: Any, taught: httpx.Client) -> 
 def opened_at(browser: Any, client: httpx.Client, width: int = 1280, **more: Any) -> Any:
     page = watched(browser, width, **more)
     page.set_default_timeout(120_000)
+    own = (str(client.base_url), "blob:", "data:")
+    page.on("request", lambda asked: None if asked.url.startswith(own) else page.complaints.append(asked.url))
     page.goto(str(client.base_url))
     page.wait_for_selector("#state.live")
     return page
@@ -199,6 +201,7 @@ def test_searching_and_folding(page: Any) -> None:
 def test_what_is_no_image_is_told_kindly(page: Any) -> None:
     drop(page, b"GIF89a, but not really", "image/gif")
     page.get_by_role("alert").get_by_text("That is no image that can be read here.").wait_for()
+    assert not page.locator("#path").is_visible()
 
 
 def test_thousands_of_classes(browser: Any, taught: httpx.Client) -> None:

@@ -34,7 +34,8 @@ function take(file) {
   if (!file) return;
   attempt(async () => {
     tell("Looking …");
-    prediction = editing = taught = null;
+    given = prediction = editing = taught = null;
+    at("preview").hidden = true;
     given = await small(file);
     URL.revokeObjectURL(at("preview").src);
     at("preview").src = URL.createObjectURL(given);
