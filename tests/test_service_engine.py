@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 
 from dhocl import Classifier, InputError, Label
 from dhocl.knowledge import Synonym
+from dhocl.service import journal
 from dhocl.service.asking import Asker
 from dhocl.service.bodies import Limits
 from dhocl.service.engine import Pace
@@ -23,6 +24,15 @@ from dhocl.taxonomy import Taxonomy
 from serving import OPTIONS, examples, opened
 
 LINK = {"kind": "link", "child": {"name": "cod", "rank": "species"}, "parent": {"name": "fish", "rank": "kind"}}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _short_memory() -> Iterator[None]:
+    """What may be forgotten is forgotten at once, so that it shows if it was needed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal, "IMAGES", 3)
+        patch.setattr(journal, "ROWS", 8)
+        yield
 
 
 def observe(service: Service, given: Sequence[tuple[bytes, str, str]]) -> list[int]:

@@ -114,3 +114,11 @@ def test_a_thumbnail_tells_nothing_but_the_picture() -> None:
 @pytest.mark.parametrize("shape", [(1, 100_000), (100_000, 1), (1, 1)])
 def test_odd_shapes(shape: tuple[int, int]) -> None:
     assert pixels(encoded(np.full((*shape, 3), 9, dtype=np.uint8)), 32, MOST).mean() == 9
+
+
+@pytest.mark.parametrize("name", ["JPEG", "PNG", "WEBP"])
+def test_only_the_decoder_of_its_kind_is_ever_asked(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    asked, open_ = [], Image.open
+    monkeypatch.setattr(Image, "open", lambda *given, **more: asked.append(more["formats"]) or open_(*given, **more))
+    pixels(encoded(PHOTO, name), 32, MOST)
+    assert asked == [[name]]

@@ -94,6 +94,7 @@ def _peak(process: int) -> int:
         (["--protect-reading"], "needs a --token-file"),
         (["--token-file", "missing"], "can not be read"),
         (["--levels", "a,a", "--backbone", "tiny"], "levels must be different"),
+        (["--levels", "a,,b", "--backbone", "tiny"], "with commas between them"),
         (["--levels", "a,b", "--method", "magic"], "there is no method 'magic'"),
         (["--levels", "a,b", "--backbone", "tiny", "--source", "wikipedia"], "no knowledge source"),
         (["--host", "192.0.2.1", "--token-file", "token"], "can not listen on 192.0.2.1"),

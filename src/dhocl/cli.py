@@ -420,8 +420,11 @@ def serve(
         from dhocl.service.server import start
     except ModuleNotFoundError as error:
         raise InputError(f"the service needs {error.name}: pip install 'dhocl[serve]'") from None
+    ranks = [level.strip() for level in levels.split(",")] if levels else None
+    if ranks and not all(ranks):
+        raise InputError(f"--levels {levels}: expected names, coarsest first, with commas between them")
     options = {
-        "levels": [level.strip() for level in levels.split(",")] if levels else None,
+        "levels": ranks,
         "tree": tree,
         "method": method,
         "backbone": backbone,
