@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install run test smoke lint type clean
+.PHONY: install run test smoke bench lint type clean
 
 run: install  ## the demo: HALO on the embedded data set, then a page to look at
 	rm -rf runs/demo
@@ -21,6 +21,9 @@ test: .venv/.dev  ## the whole test suite
 smoke: install  ## every experiment of the paper, at the smallest scale
 	rm -rf runs/smoke
 	$(BIN)/dhocl sweep all
+
+bench: install  ## how fast it is; BENCH=--quick for a first look
+	$(BIN)/python benchmarks/speed.py $(BENCH)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
