@@ -13,8 +13,8 @@ ROOT = Path(dhocl.__file__).parent
 LAYERS = [
     {"errors", "rng", "allocator"},
     {"taxonomy", "settings"},
-    {"knowledge", "data", "backbones"},
-    {"stream", "memory", "augment", "views", "optim", "losses", "metrics", "decode"},
+    {"data", "backbones"},
+    {"knowledge", "stream", "memory", "augment", "views", "optim", "losses", "metrics", "decode"},
     {"heads"},
     {"learner"},
     {"network"},

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -7,10 +8,11 @@ import pytest
 import torch
 from PIL import Image
 
-from dhocl import Classifier, InputError
+from dhocl import Classifier, InputError, Label
 from dhocl.backbones import wrap
 from dhocl.checks import LEAVES, pictures
-from dhocl.knowledge import Silent
+from dhocl.knowledge import Background, Link, Silent, open_source
+from waiting import until
 
 TREE = """child\tlevel\tparent
 bird\tkind\t
@@ -89,6 +91,138 @@ def test_without_a_tree_links_can_be_told_by_hand() -> None:
         classifier.link(("dodo", "species"), ("bird", "kind"))
     with pytest.raises(InputError, match="cycle"):
         classifier.link(("bird", "kind"), ("robin", "species"))
+
+
+def test_a_synonym_goes_to_its_accepted_class_at_once_and_for_good(tree: Path, tmp_path: Path) -> None:
+    classifier = small(tree)
+    for seed in range(6):
+        classifier.learn(*examples(24, seed))
+    images = pictures([0, 1, 2, 3], np.random.default_rng(9)).permute(0, 2, 3, 1).numpy()
+    before = classifier.predict(images)
+    classifier.merge(("crow", "species"), into=("robin", "species"))
+    after = classifier.predict(images)
+    assert [found.levels["species"].name for found in after] == ["robin", "robin", "cod", "carp"]
+    assert [found.path["species"] for found in after] == ["robin", "robin", "cod", "carp"]
+    assert [found.path["kind"] for found in after] == ["bird", "bird", "fish", "fish"]
+    assert all(old.levels["kind"] == new.levels["kind"] for old, new in zip(before, after, strict=True))
+    assert after[1].levels["species"].probability >= before[1].levels["species"].probability
+    classifier.learn(*examples(24, seed=7))  # the images still come as crows
+    classifier.save(tmp_path / "model")
+    again = Classifier.load(tmp_path / "model")
+    for one in (classifier, again):
+        one.learn(*examples(24, seed=8))
+    assert [found.levels["species"].name for found in again.predict(images)] == ["robin", "robin", "cod", "carp"]
+    assert classifier.predict(images) == again.predict(images)
+
+
+def test_a_source_revises_the_tree_in_mid_stream(tmp_path: Path) -> None:
+    (tmp_path / "taxa.tsv").write_text(
+        "taxonID\tscientificName\ttaxonRank\tparentNameUsageID\tacceptedNameUsageID\n"
+        "1\tbird\tkind\t\t\n2\trobin\tspecies\t1\t\n3\tcrow\tspecies\t\t2\n"
+        "4\tAves\tkind\t\t1\n5\tfish\tkind\t\t\n6\tcod\tspecies\t5\t\n7\tcarp\tspecies\t5\t\n"
+    )
+    source = open_source(f"darwin_core:{tmp_path}/taxa.tsv", levels=("kind", "species"))
+    classifier = small(source=Background(source))
+    images = pictures([0, 1, 2, 3], np.random.default_rng(9)).permute(0, 2, 3, 1).numpy()
+
+    def learned() -> bool:
+        pixels, names = examples(24, len(classifier.taxonomy.events))
+        classifier.learn(pixels, [("Aves" if name == "bird" else name, level) for name, level in names])
+        found = classifier.predict(images)
+        for prediction in found:
+            told = {guess.name for guess in prediction.levels.values()} | set(prediction.path.values())
+            assert told <= {label.name for label in classifier.taxonomy}
+        return [" ".join(p.path.values()) for p in found] == ["bird robin", "bird robin", "fish cod", "fish carp"]
+
+    until(learned)
+    kinds = [event.kind for event in classifier.taxonomy.events]
+    assert (kinds.count("rename"), kinds.count("merge")) == (1, 1)
+    classifier.save(tmp_path / "model")
+    again = Classifier.load(tmp_path / "model", source=source)
+    assert again.predict(images) == classifier.predict(images)
+    classifier.learn(images[:1], [("crow", "species")])
+    assert classifier.taxonomy.events[-1].kind != "add"
+
+
+def test_a_class_can_be_renamed(tree: Path) -> None:
+    classifier = small(tree)
+    for seed in range(6):
+        classifier.learn(*examples(24, seed))
+    classifier.rename(("robin", "species"), "Erithacus rubecula")
+    classifier.rename(("bird", "kind"), "Aves")
+    images = pictures([0, 1], np.random.default_rng(9)).permute(0, 2, 3, 1).numpy()
+    assert classifier.predict(images)[0].path == {"kind": "Aves", "species": "Erithacus rubecula"}
+    known = len(classifier.taxonomy)
+    classifier.learn(*examples(24, seed=7))  # by the old names
+    classifier.learn(images[:1], [("Erithacus rubecula", "species")])
+    assert len(classifier.taxonomy) == known
+
+
+def test_a_split_can_be_announced(tmp_path: Path) -> None:
+    classifier = Classifier(["kind", "species", "race"], backbone="tiny", image_size=32, batch=8)
+    for seed in range(6):
+        classifier.learn(*examples(24, seed))
+    for species, kind in (("robin", "bird"), ("cod", "fish")):
+        classifier.link((species, "species"), (kind, "kind"))
+    images = pictures([0, 2], np.random.default_rng(9)).permute(0, 2, 3, 1).numpy()
+    before = classifier.predict(images)
+    classifier.add(("jay", "species"), ("bird", "kind"))
+    classifier.add(("fan robin", "race"), ("robin", "species"))
+    classifier.add(("fen robin", "race"), ("robin", "species"))
+    after = classifier.predict(images)
+    assert [p.levels["species"] for p in after] == [p.levels["species"] for p in before]
+    assert [p.levels["race"].probability for p in after] == [0.5, 0.5], "nothing is known of races"
+    assert after[0].path["species"] == "robin"
+    assert after[1].path == {"kind": "fish", "species": "cod"}
+    events = [(event.kind, classifier.taxonomy.labels[event.node].name) for event in classifier.taxonomy.events]
+    assert events[-6:] == [(kind, name) for name in ("jay", "fan robin", "fen robin") for kind in ("add", "link")]
+    classifier.save(tmp_path / "model")
+    again = Classifier.load(tmp_path / "model")
+    for one in (classifier, again):
+        one.learn(images[:1], [("fen robin", "race")])
+    assert again.predict(images) == classifier.predict(images)
+    assert again.predict(images)[0].path["race"] == "fen robin"
+
+
+def test_revisions_that_can_not_be_are_refused(tree: Path) -> None:
+    classifier = small(tree)
+    classifier.learn(*examples(24))
+    with pytest.raises(InputError, match="'dodo'"):
+        classifier.rename(("dodo", "species"), "Raphus")
+    with pytest.raises(InputError, match="merge the two"):
+        classifier.rename(("robin", "species"), "crow")
+    with pytest.raises(InputError, match="their levels differ"):
+        classifier.merge(("robin", "species"), into=("bird", "kind"))
+    known = list(classifier.taxonomy)
+    with pytest.raises(InputError, match="is there already: link it"):
+        classifier.add(("robin", "species"), ("bird", "kind"))
+    with pytest.raises(InputError, match="'dodo'"):
+        classifier.add(("wren", "species"), ("dodo", "kind"))
+    with pytest.raises(InputError, match="a parent's level is smaller"):
+        classifier.add(("wren", "species"), ("robin", "species"))
+    assert list(classifier.taxonomy) == known
+    with pytest.raises(InputError, match="unknown level 'genus'"):
+        classifier.merge(("robin", "genus"), into=("bird", "kind"))
+
+
+def test_a_source_is_asked_again_and_what_the_tree_does_not_tell(tree: Path, tmp_path: Path) -> None:
+    class Slow:
+        def __init__(self) -> None:
+            self.asked: list[str] = []
+
+        def query(self, label: Label, known: Collection[Label]) -> list[Link]:
+            self.asked.append(label.name)
+            return [(label, Label("bird", 0))] if self.asked.count("wren") == 3 and label.name == "wren" else []
+
+    source = Slow()
+    classifier = small(tree, source=source)
+    images, _ = examples(8)
+    for _ in range(4):
+        classifier.learn(images, [("bird", "kind"), ("robin", "species"), ("wren", "species"), ("cod", "species")] * 2)
+    assert source.asked == ["bird", "wren", "cod", "wren", "cod", "wren", "cod"]  # the tree tells of bird and robin
+    assert classifier.taxonomy.parent(classifier.taxonomy.id(Label("wren", 1))) == 0
+    classifier.save(tmp_path / "model")
+    assert Classifier.load(tmp_path / "model", source=source).taxonomy.dumps() == classifier.taxonomy.dumps()
 
 
 @pytest.mark.parametrize(

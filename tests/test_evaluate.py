@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from dhocl.data.dataset import Dataset, Split
+from dhocl.decode import folded, known_paths
 from dhocl.evaluate import Evaluator, summarise
 from dhocl.learner import Batch, Learner, Part
 from dhocl.taxonomy import Label, Taxonomy
@@ -48,6 +49,23 @@ def known(*names: str) -> Taxonomy:
         if "." in name and name[0] in names:
             tree.link(tree.id(Label(name, 1)), tree.id(Label(name[0], 0)))
     return tree
+
+
+def test_predictions_of_a_merged_class_count_for_its_accepted_class() -> None:
+    tree = Taxonomy()
+    for label in (Label("0", 0), Label("0.0", 1), Label("0.1", 1), Label("old 0.1", 1)):
+        tree.add(label)
+    tree.merge(3, 2)
+    p = {0: torch.ones(1, 1), 1: torch.tensor([[0.4, 0.25, 0.35]])}
+    assert torch.allclose(folded(p, tree)[1], torch.tensor([[0.4, 0.6, 0.0]]))
+    tree.add(Label("1.0", 1))
+    assert torch.allclose(folded(p, tree)[1], torch.tensor([[0.4, 0.6, 0.0, 0.0]])), "as wide as the tree is by now"
+    assert known_paths(tree).tolist() == [[0, -1], [-1, 0], [-1, 1], [-1, 3]], "no path ends at a synonym"
+    for level in (2, 2, -1):
+        tree.add(Label(f"new {len(tree)}", level))
+    whole = folded(p, tree)
+    assert list(whole) == [-1, 0, 1, 2]
+    assert (whole[-1].tolist(), whole[2].tolist()) == ([[1.0]], [[0.5, 0.5]])
 
 
 def test_scores_by_hand() -> None:

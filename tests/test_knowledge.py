@@ -111,6 +111,22 @@ def test_state_survives_a_restart() -> None:
     assert second.taxonomy.dumps() == whole.taxonomy.dumps()
 
 
+@given(
+    st.lists(st.sampled_from(TRUE.labels), min_size=1, max_size=40),
+    st.integers(0, 4),
+    st.integers(1, 4),
+    st.sampled_from([(0.0, 0.0), (0.4, 0.3), (0.9, 0.0), (0.0, 0.9)]),
+)
+def test_the_truth_can_be_asked_again_without_any_change(
+    stream: list[Label], delay: int, batch: int, shares: tuple[float, float]
+) -> None:
+    once, often = (Curator(Corrupted(Oracle(TRUE), *shares), delay, ask_again=again) for again in (False, True))
+    for start in range(0, len(stream), batch):
+        for curator in (once, often):
+            curator.observe(stream[start : start + batch])
+        assert often.taxonomy.dumps() == once.taxonomy.dumps()
+
+
 def test_bad_shares_are_refused() -> None:
     with pytest.raises(ValueError, match="shares"):
         Corrupted(Oracle(TRUE), vacant=0.7, noise=0.7)

@@ -8,6 +8,7 @@ from scipy.stats import chisquare
 
 from dhocl.memory import Reservoir
 from dhocl.rng import Rng
+from dhocl.taxonomy import Label, Taxonomy
 
 
 def offer(memory: Reservoir, start: int, n: int) -> None:
@@ -85,3 +86,16 @@ def test_state_survives_a_restart() -> None:
     offer(second, 12, 18)
     assert torch.equal(second.columns["y"], whole.columns["y"])
     assert torch.equal(second.sample(5)["y"], whole.sample(5)["y"])
+
+
+def test_items_of_a_merged_class_become_those_of_its_accepted_class() -> None:
+    tree, memory = Taxonomy(), Reservoir(9, Rng(0, "memory"))
+    for name in "abc":
+        tree.add(Label(name, 0))
+    memory.follow(tree)  # there is nothing yet
+    memory.insert(y=torch.tensor([0, 1, 2, 1]))
+    memory.follow(tree)
+    assert memory.nodes.tolist() == [0, 1, 2, 1]
+    tree.merge(1, 2)
+    memory.follow(tree)
+    assert memory.nodes.tolist() == [0, 2, 2, 2]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from dhocl import checkpoint
 from dhocl.cli import main
 from dhocl.config import RunConfig
 from dhocl.errors import InputError
+from dhocl.knowledge import Curator
 from dhocl.methods import METHODS
 from dhocl.record import Record
 from dhocl.run import run
@@ -112,6 +114,15 @@ def test_config_runs_again_to_the_same_end(finished: Record, tmp_path: Path) -> 
     assert (again.folder / "curve.jsonl").read_bytes() == (finished.folder / "curve.jsonl").read_bytes()
     assert (again.folder / "taxonomy.jsonl").read_bytes() == (finished.folder / "taxonomy.jsonl").read_bytes()
     assert again.describe()["stream"] == finished.describe()["stream"]
+
+
+def test_asking_the_truth_again_would_change_nothing(
+    finished: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dhocl.run.Curator", partial(Curator, ask_again=True))
+    again = finish(RunConfig(**SMALL), tmp_path / "again")
+    for name in ("curve.jsonl", "taxonomy.jsonl"):
+        assert (again.folder / name).read_bytes() == (finished.folder / name).read_bytes()
 
 
 def test_another_seed_is_another_stream(finished: Record, tmp_path: Path) -> None:

@@ -48,22 +48,43 @@ def test_any_name_survives_the_event_log(names: list[tuple[str, int]]) -> None:
 
 @given(changes())
 def test_columns_never_move(history: list[tuple[str, int, int]]) -> None:
-    columns: dict[Label, int] = {}
-    for end in range(len(history)):
-        tree = apply(history[: end + 1])
-        for node, label in enumerate(tree.labels):
-            assert columns.setdefault(label, tree.column(node)) == tree.column(node)
-        assert all(tree.nodes(level).tolist() == sorted(tree.nodes(level).tolist()) for level in tree.levels)
+    tree, before = Taxonomy(), {}
+    for change in history:
+        apply_one(tree, *change)
+        now = {level: tree.nodes(level).tolist() for level in tree.levels}
+        for level, nodes in now.items():
+            assert nodes[: len(before.get(level, []))] == before.get(level, [])
+            assert nodes == sorted(nodes)
+            accepted = [node for node in nodes if tree.accepted(node) == node]
+            assert [tree.column(node) for node in accepted] == [nodes.index(node) for node in accepted]
+        before = now
+
+
+@given(changes())
+def test_a_synonym_stands_for_its_accepted_class(history: list[tuple[str, int, int]]) -> None:
+    tree = apply(history)
+    for node in range(len(tree)):
+        accepted = tree.accepted(node)
+        assert tree.accepted(accepted) == accepted
+        assert tree.labels[accepted].level == tree.labels[node].level
+        assert tree.id(tree.labels[node]) == accepted
+        assert (tree.parent(node), tree.children(node)) == (tree.parent(accepted), tree.children(accepted))
+        assert node == accepted or not any(node in tree.children(other) for other in range(len(tree)))
+    for level in tree.levels:
+        living = {tree.column(node) for node in tree.nodes(level).tolist()}
+        assert set(tree.paths[:, tree.levels.index(level)].tolist()) <= living | {-1}, "no label leads to a dead column"
+        assert tree.ancestors(level, level).tolist() == [tree.column(node) for node in tree.nodes(level).tolist()]
 
 
 @given(changes())
 def test_tree_stays_a_forest(history: list[tuple[str, int, int]]) -> None:
     tree = apply(history)
     graph = networkx.DiGraph()
-    graph.add_nodes_from(range(len(tree)))
-    graph.add_edges_from((tree.parent(n), n) for n in range(len(tree)) if tree.parent(n) != -1)
+    nodes = [node for node in range(len(tree)) if tree.accepted(node) == node]
+    graph.add_nodes_from(nodes)
+    graph.add_edges_from((tree.parent(n), n) for n in nodes if tree.parent(n) != -1)
     assert networkx.is_directed_acyclic_graph(graph)
-    for node in range(len(tree)):
+    for node in nodes:
         assert set(tree.descendants(node)) == networkx.descendants(graph, node)
         assert set(tree.lineage(node)) - {node} == networkx.ancestors(graph, node)
 
@@ -128,3 +149,65 @@ def test_unanchored_are_those_without_any_link() -> None:
     assert tree.unanchored == [crow]
     tree.unlink(robin)
     assert tree.unanchored == [robin, crow]
+
+
+def zoo(*labels: tuple[str, int]) -> tuple[Taxonomy, dict[str, int]]:
+    tree = Taxonomy()
+    return tree, {name: tree.add(Label(name, level)) for name, level in labels}
+
+
+def test_a_merged_class_leaves_its_children_and_if_need_be_its_parent() -> None:
+    tree, ids = zoo(("bird", 0), ("tits", 1), ("Paridae", 1), ("great tit", 2), ("blue tit", 2))
+    tree.link(ids["tits"], ids["bird"])
+    tree.link(ids["great tit"], ids["tits"])
+    tree.link(ids["blue tit"], ids["Paridae"])
+    tree.merge(ids["tits"], ids["Paridae"])
+    assert tree.children(ids["Paridae"]) == [ids["great tit"], ids["blue tit"]]
+    assert tree.parent(ids["Paridae"]) == ids["bird"]
+    assert tree.children(ids["bird"]) == [ids["Paridae"]]
+    assert tree.unanchored == []
+    assert tree.complete(torch.tensor([ids["tits"], ids["great tit"]])).tolist() == [[0, 1, -1], [0, 1, 0]]
+    assert tree.add(Label("tits", 1)) == ids["Paridae"]
+    tree.link(ids["tits"], ids["bird"])  # by its old node: it is there already
+    assert tree.events[-1].kind == "merge"
+    assert tree.parent_nodes(1).tolist() == [ids["bird"], ids["bird"]]
+    assert tree.distances(1).tolist() == [[0, 0], [0, 0]]
+
+
+def test_synonyms_of_a_class_follow_it_when_it_is_merged() -> None:
+    tree, ids = zoo(("a", 1), ("b", 1), ("c", 1))
+    assert not tree.merged
+    tree.merge(ids["a"], ids["b"])
+    tree.merge(ids["b"], ids["c"])
+    tree.merge(ids["a"], ids["c"])
+    assert [tree.id(Label(name, 1)) for name in "abc"] == [ids["c"]] * 3
+    assert tree.merged
+    assert len(tree.events) == 5
+
+
+def test_a_renamed_class_answers_to_both_names() -> None:
+    tree, ids = zoo(("robbin", 1), ("wren", 1))
+    tree.rename(ids["robbin"], Label("robin", 1))
+    assert tree.labels[ids["robbin"]] == Label("robin", 1)
+    assert tree.id(Label("robbin", 1)) == tree.id(Label("robin", 1)) == tree.add(Label("robbin", 1)) == ids["robbin"]
+    tree.rename(ids["robbin"], Label("robbin", 1))
+    assert list(tree) == [("robbin", 1), ("wren", 1)]
+
+
+def test_the_accepted_name_can_be_given_to_the_other_class() -> None:
+    tree, ids = zoo(("Parus caeruleus", 1), ("Cyanistes caeruleus", 1))
+    tree.merge(ids["Cyanistes caeruleus"], ids["Parus caeruleus"])
+    tree.rename(ids["Parus caeruleus"], Label("Cyanistes caeruleus", 1))
+    assert tree.labels[tree.id(Label("Parus caeruleus", 1))].name == "Cyanistes caeruleus"
+
+
+def test_refused_revisions_say_why() -> None:
+    tree, ids = zoo(("bird", 0), ("robin", 1), ("wren", 1))
+    before = tree.dumps()
+    with pytest.raises(ValueError, match=r"'robin' .* a class stays on its level"):
+        tree.rename(ids["robin"], Label("redbreast", 0))
+    with pytest.raises(ValueError, match=r"'wren' .* is another class: merge the two"):
+        tree.rename(ids["robin"], Label("wren", 1))
+    with pytest.raises(ValueError, match=r"'robin' .* and 'bird' .* their levels differ"):
+        tree.merge(ids["robin"], ids["bird"])
+    assert tree.dumps() == before

@@ -25,8 +25,8 @@ def balanced_tree(*branching: int) -> Taxonomy:
 
 @st.composite
 def changes(draw: st.DrawFn) -> list[tuple[str, int, int]]:
-    """A history of a taxonomy: adds at any level, links and unlinks, some of them refused."""
-    kinds = st.sampled_from(["add", "add", "link", "link", "link", "unlink"])
+    """A history of a taxonomy: adds at any level, links, unlinks, renames and merges, some of them refused."""
+    kinds = st.sampled_from(["add", "add", "add", "link", "link", "link", "link", "unlink", "rename", "merge"])
     return draw(st.lists(st.tuples(kinds, st.integers(0, 30), st.integers(0, 30)), max_size=60))
 
 
@@ -45,6 +45,14 @@ def apply_one(tree: Taxonomy, kind: str, a: int, b: int) -> None:
         child, parent = a % len(tree), b % len(tree)
         if tree.labels[parent].level < tree.labels[child].level:
             tree.link(child, parent)
+    elif kind == "rename":
+        node, name = a % len(tree), Label(f"c{b}", tree.labels[a % len(tree)].level)
+        if name not in tree:
+            tree.rename(node, name)
+    elif kind == "merge":
+        node, into = a % len(tree), b % len(tree)
+        if tree.labels[into].level == tree.labels[node].level:
+            tree.merge(node, into)
     else:
         tree.unlink(a % len(tree))
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from dhocl import backbones, checkpoint
+from dhocl.decode import folded
 from dhocl.knowledge import Curator, Oracle
 from dhocl.learner import Batch, Learner, Setup
 from dhocl.taxonomy import Label, Taxonomy
@@ -156,6 +157,21 @@ def copes_with_links_that_move(make: Factory) -> None:
     assert_valid(learner.predict(x), tree, len(x))
 
 
+def copes_with_renamed_and_merged_classes(make: Factory) -> None:
+    learner, curator = make(setup()), Curator(Oracle(true_tree()))
+    feed(learner, stream(6), curator)
+    tree = curator.taxonomy
+    tree.rename(tree.id(Label("bird", 0)), Label("Aves", 0))
+    x, _ = exam()
+    for synonym, accepted in (("crow", "robin"), ("carp", "cod")):
+        tree.merge(tree.id(Label(synonym, 1)), tree.id(Label(accepted, 1)))
+        assert_valid(folded(learner.predict(x), tree), tree, len(x))
+        feed(learner, stream(4, seed=1), curator)  # the images still come by the old name
+        assert_valid(learner.predict(x), tree, len(x))
+        held = learner.held()
+        assert torch.equal(held, tree.resolve(held)), "what is stored of a merged class is its accepted class's"
+
+
 def copes_with_batches_of_one_level(make: Factory) -> None:
     for level in (0, 1):
         learner = make(setup())
@@ -257,6 +273,7 @@ CHECKS: list[Callable[[Factory], None]] = [
     copes_without_any_link,
     copes_with_classes_that_have_no_image_yet,
     copes_with_links_that_move,
+    copes_with_renamed_and_merged_classes,
     copes_with_batches_of_one_level,
     copes_with_a_batch_of_one,
     copes_with_a_buffer_smaller_than_the_replay_batch,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,10 +16,9 @@ from dhocl import backbones, checkpoint
 from dhocl.backbones import Backbone
 from dhocl.config import find_method, method_settings
 from dhocl.data.images import square
-from dhocl.data.treefile import read_tree
-from dhocl.decode import best_path
+from dhocl.decode import best_path, folded
 from dhocl.errors import InputError
-from dhocl.knowledge import Curator, KnowledgeSource, Oracle, Silent
+from dhocl.knowledge import Chain, Curator, KnowledgeSource, Oracle, Silent, open_tree
 from dhocl.learner import Batch, Learner, Setup
 from dhocl.taxonomy import UNKNOWN, Label, Taxonomy
 
@@ -40,7 +40,8 @@ class Classifier:
     """Learns from images named at any level, in any order, and predicts at every level.
 
     `levels` names the ranks, coarsest first. What lies above what is told by `tree` (a `tree.tsv` file), by a
-    knowledge source of your own, or by hand with `link`; a class about which nothing is told is still learned.
+    knowledge source (`dhocl.knowledge`; with both, it is asked what the tree does not tell), or by hand with `link`; a
+    class about which nothing is told is still learned. `link`, `add`, `rename` and `merge` revise it at any time.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Classifier:
             raise InputError(f"levels must be different names, coarsest first, not {list(levels)}")
         if min(batch, image_size) < 1 or min(buffer, replay_batch, seed) < 0:
             raise InputError("batch and image_size must be at least 1; buffer, replay_batch and seed not negative")
-        truth = _read_tree(tree, levels) if tree is not None else None
+        truth = open_tree(tree, levels) if tree is not None else None
         self._options = {
             "levels": list(levels),
             "method": method,
@@ -85,7 +86,7 @@ class Classifier:
         setup = Setup(network, buffer, replay_batch, flip, seed)
         chosen = method_settings(method, settings or {})
         self._learner: Learner = find_method(method).learner(setup, chosen)  # type: ignore[call-arg]
-        self._curator = Curator(source or (Oracle(truth) if truth else Silent()), delay=0)
+        self._curator = Curator(_asked(truth, source), delay=0, ask_again=self._sourced)
 
     @property
     def taxonomy(self) -> Taxonomy:
@@ -108,7 +109,7 @@ class Classifier:
             raise InputError("nothing is learned yet: call learn first")
         found: list[Prediction] = []
         for x in torch.split(self._pixels(images), CHUNK):
-            probabilities = self._learner.predict(x)
+            probabilities = folded(self._learner.predict(x), self.taxonomy)
             best = {level: p.max(1) for level, p in probabilities.items()}
             paths, scores = best_path(probabilities, self.taxonomy)
             for row in range(len(x)):
@@ -126,10 +127,30 @@ class Classifier:
 
     def link(self, child: tuple[str, str], parent: tuple[str, str]) -> None:
         """Tell by hand that `child` lies below `parent`; both are (name, level) and must have been learned."""
-        try:
-            self.taxonomy.link(*(self.taxonomy.id(self._label(label)) for label in (child, parent)))
-        except (KeyError, ValueError) as error:
-            raise InputError(str(error.args[0])) from None
+        with _told():
+            self.taxonomy.link(self._node(child), self._node(parent))
+            self._curator.settle(self._node(child))
+
+    def add(self, label: tuple[str, str], parent: tuple[str, str]) -> None:
+        """Announce a class below a known one before its first image, such as one that another was split into."""
+        named = self._label(label)
+        if named in self.taxonomy:
+            raise InputError(f"{named} is there already: link it")
+        with _told():
+            if self.taxonomy.labels[self._node(parent)].level >= named.level:
+                raise InputError(f"{named} can not lie below {self._label(parent)}: a parent's level is smaller")
+            self.taxonomy.add(named)
+            self.link(label, parent)
+
+    def rename(self, label: tuple[str, str], name: str) -> None:
+        """Give a class another name of its level. Images that come with the old one still count for it."""
+        with _told():
+            self.taxonomy.rename(self._node(label), self._label((name, label[1])))
+
+    def merge(self, label: tuple[str, str], into: tuple[str, str]) -> None:
+        """Two classes of a level are one, such as a synonym and its accepted name: all goes to `into` from now on."""
+        with _told():
+            self.taxonomy.merge(self._node(label), self._node(into))
 
     def save(self, folder: str | Path) -> None:
         """Everything, so that `load` goes on exactly as this would."""
@@ -159,7 +180,7 @@ class Classifier:
         classifier = cls(options.pop("levels"), source=source, **options)
         if state["tree"] is not None:
             classifier._truth = Taxonomy.loads(state["tree"])
-            classifier._curator.source = source or Oracle(classifier._truth)
+            classifier._curator.source = _asked(classifier._truth, source)
         classifier._curator.load_state_dict(state["curator"])
         classifier._learner.load_state_dict(state["learner"])
         return classifier
@@ -171,6 +192,9 @@ class Classifier:
         if level not in self.levels:
             raise InputError(f"{name!r} has the unknown level {level!r}: choose of {', '.join(self.levels)}")
         return Label(name, self.levels.index(level))
+
+    def _node(self, label: tuple[str, str]) -> int:
+        return self.taxonomy.id(self._label(label))
 
     def _name(self, level: int, column: int) -> str:
         return self.taxonomy.labels[int(self.taxonomy.nodes(level)[column])].name
@@ -212,8 +236,16 @@ def _bytes(array: np.ndarray, place: int) -> np.ndarray:
     return np.ascontiguousarray(array)
 
 
-def _read_tree(file: str | Path, levels: Sequence[str]) -> Taxonomy:
-    tree, ranks = read_tree(Path(file))
-    if tuple(ranks) != tuple(levels):
-        raise InputError(f"{file} has the levels {', '.join(ranks)}, but {', '.join(levels)} were asked for")
-    return tree
+@contextmanager
+def _told() -> Iterator[None]:
+    """What the taxonomy refuses is the user's to mend."""
+    try:
+        yield
+    except (KeyError, ValueError) as error:
+        raise InputError(str(error.args[0])) from None
+
+
+def _asked(truth: Taxonomy | None, source: KnowledgeSource | None) -> KnowledgeSource:
+    if source is None:
+        return Silent() if truth is None else Oracle(truth)
+    return source if truth is None else Chain(Oracle(truth), source)

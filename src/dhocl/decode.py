@@ -1,4 +1,4 @@
-"""Path-consistent decoding: predictions at all levels that agree with the known tree."""
+"""What predictions mean in the known tree: merged classes are one, and paths agree at all levels."""
 
 from __future__ import annotations
 
@@ -8,11 +8,32 @@ from torch import Tensor
 from dhocl.taxonomy import UNKNOWN, Taxonomy
 
 
+def folded(probabilities: dict[int, Tensor], taxonomy: Taxonomy) -> dict[int, Tensor]:
+    """Probabilities (B, classes) per level, as the learner last knew them -> those of today's classes.
+
+    What falls on a merged class's column is its accepted class's. A class that came since has 0, and on a level that
+    came since all are alike.
+    """
+    widths = {level: p.shape[1] for level, p in probabilities.items()}
+    if widths == taxonomy.widths and not taxonomy.merged:
+        return probabilities
+    whole = {}
+    some = next(iter(probabilities.values()))
+    for level, width in taxonomy.widths.items():
+        p = probabilities.get(level)
+        if p is None:
+            whole[level] = some.new_full((len(some), width), 1 / width)
+        else:
+            accepted = taxonomy.ancestors(level, level)[: p.shape[1]]
+            whole[level] = p.new_zeros(len(p), width).index_add(1, accepted, p)
+    return whole
+
+
 def known_paths(taxonomy: Taxonomy) -> Tensor:
     """(paths, levels) columns of the deepest known node of every branch and its ancestors, -1 where unknown."""
 
     def look() -> Tensor:
-        leaves = [node for node in range(len(taxonomy)) if not taxonomy.children(node)]
+        leaves = [n for n in range(len(taxonomy)) if taxonomy.accepted(n) == n and not taxonomy.children(n)]
         return taxonomy.paths[torch.tensor(leaves)]
 
     return taxonomy.derived("known paths", look)

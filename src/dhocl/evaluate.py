@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dhocl.data.dataset import Dataset
 from dhocl.data.files import Files, read_ahead
-from dhocl.decode import decode_paths
+from dhocl.decode import decode_paths, folded
 from dhocl.learner import Learner
 from dhocl.metrics import (
     accuracy,
@@ -51,7 +51,7 @@ class Evaluator:
         """
         plain, decoded = [], []
         for x in self._kept or read_ahead(self._images, torch.split(torch.arange(len(self._images)), CHUNK)):
-            probabilities = learner.predict(x)
+            probabilities = folded(learner.predict(x), taxonomy)
             plain.append(_best(probabilities))
             decoded.append(_best(decode_paths(probabilities, taxonomy)))
         scores, path = (self._judge(_join(guesses), taxonomy, sets, classes) for guesses in (plain, decoded))

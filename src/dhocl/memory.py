@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dhocl.taxonomy import Taxonomy
+
 
 class Memory:
     """A buffer of at most `capacity` items. How it admits and evicts is `admit`, to be defined by a policy."""
@@ -46,6 +48,10 @@ class Memory:
             if name not in self.columns:
                 self.columns[name] = torch.empty((self.capacity, *values.shape[1:]), dtype=values.dtype)
             self.columns[name][torch.from_numpy(slots)] = values.detach()[torch.from_numpy(rows)]
+
+    def follow(self, taxonomy: Taxonomy) -> None:
+        """Before each batch: what is stored of a merged class is its accepted class's from now on."""
+        self.nodes.copy_(taxonomy.resolve(self.nodes))
 
     def draw(self, n: int) -> np.ndarray:
         """Distinct slots, uniform; all of them when there are fewer than n."""

@@ -10,6 +10,16 @@ level's heads: columns are appended and never move, so an old head's logits are 
 >>> tree.link(robin, bird)
 >>> tree.complete(torch.tensor([robin])).tolist()
 [[0, 0]]
+
+Names change and classes turn out to be one. A renamed class keeps its node and answers to both names. A merged class
+becomes a *synonym*: wherever its node or its name is given, the class it was merged into (its *accepted* class) is
+meant, so whoever holds old nodes need not know. Its column stays where it is, since columns never move, but is dead: no
+label leads there any more. Heads may still give it probability, which belongs to the accepted class (`decode.folded`).
+
+>>> blackbird = tree.add(Label("blackbird", 2))
+>>> tree.merge(blackbird, robin)
+>>> tree.complete(torch.tensor([blackbird])).tolist(), tree.nodes(2).tolist(), tree.ancestors(2, 2).tolist()
+([[0, 0]], [1, 2], [0, 0])
 """
 
 from __future__ import annotations
@@ -38,13 +48,17 @@ class Label(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One change of the tree. `time` is the batch it happened in; `parent` is set for links only."""
+    """One change of the tree. `time` is the batch it happened in.
+
+    `parent` is set for links only, `label` for what is added or renamed, `into` for merges.
+    """
 
     time: int
-    kind: Literal["add", "link", "unlink"]
+    kind: Literal["add", "link", "unlink", "rename", "merge"]
     node: int
     parent: int = UNKNOWN
     label: Label | None = None
+    into: int = UNKNOWN
 
     def to_json(self) -> str:
         line: dict[str, object] = {"time": self.time, "event": self.kind, "node": self.node}
@@ -52,13 +66,16 @@ class Event(NamedTuple):
             line |= {"name": self.label.name, "level": self.label.level}
         if self.kind == "link":
             line["parent"] = self.parent
+        if self.kind == "merge":
+            line["into"] = self.into
         return json.dumps(line, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Event:
         line = json.loads(text)
         label = Label(line["name"], line["level"]) if "name" in line else None
-        return cls(line["time"], line["event"], line["node"], line.get("parent", UNKNOWN), label)
+        parent, into = line.get("parent", UNKNOWN), line.get("into", UNKNOWN)
+        return cls(line["time"], line["event"], line["node"], parent, label, into)
 
 
 class EventLog(Sequence[Event]):
@@ -66,14 +83,23 @@ class EventLog(Sequence[Event]):
 
     def __init__(self) -> None:
         self._columns: tuple[list[Any], ...] = tuple([] for _ in Event._fields)
-        self._time, self._kind, self._node, self._parent, self._label = self._columns
+        self._time, self._kind, self._node, self._parent, self._label, self._into = self._columns
 
-    def note(self, time: int, kind: str, node: int, parent: int = UNKNOWN, label: Label | None = None) -> None:
+    def note(
+        self,
+        time: int,
+        kind: str,
+        node: int,
+        parent: int = UNKNOWN,
+        label: Label | None = None,
+        into: int = UNKNOWN,
+    ) -> None:
         self._time.append(time)
         self._kind.append(kind)
         self._node.append(node)
         self._parent.append(parent)
         self._label.append(label)
+        self._into.append(into)
 
     def __len__(self) -> int:
         return len(self._columns[0])
@@ -115,14 +141,16 @@ class _Column:
 
 
 class Taxonomy:
-    """Gains nodes; links may be set, replaced or removed; ids and columns never change."""
+    """Gains nodes; links may be set, replaced or removed, names too; ids and columns never change."""
 
     def __init__(self) -> None:
-        self.labels: list[Label] = []  # by node id
+        self.labels: list[Label] = []  # by node id; a synonym has its own
         self.levels: list[int] = []  # observed, coarsest first
         self.events = EventLog()
         self.time = 0  # stamped on events; whoever feeds the tree moves it on
-        self._ids: dict[Label, int] = {}
+        self._ids: dict[Label, int] = {}  # of all names that were ever in use
+        self._accepted: list[int] = []  # by node id: itself, or what it was merged into
+        self._synonyms: dict[int, list[int]] = {}
         self._parent: list[int] = []
         self._column: list[int] = []
         self._level = _Column()  # by node id
@@ -135,13 +163,16 @@ class Taxonomy:
     # -- reading ----------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
+        """Nodes, synonyms among them."""
         return len(self.labels)
 
     def __contains__(self, label: object) -> bool:
+        """Some class has or had this name."""
         return label in self._ids
 
     def __iter__(self) -> Iterator[Label]:
-        return iter(self.labels)
+        """The classes, each by its present name."""
+        return (label for node, label in enumerate(self.labels) if self._accepted[node] == node)
 
     @property
     def version(self) -> int:
@@ -158,14 +189,27 @@ class Taxonomy:
 
     @property
     def widths(self) -> dict[int, int]:
-        """Known classes per observed level."""
+        """Columns per observed level: its known classes, and those that were merged."""
         return {level: len(self._nodes[level]) for level in self.levels}
 
     def id(self, label: Label) -> int:
         try:
-            return self._ids[label]
+            return self._accepted[self._ids[label]]
         except KeyError:
             raise KeyError(f"{label} is not in the taxonomy") from None
+
+    def accepted(self, node: int) -> int:
+        """The node itself, or that of the class it was merged into."""
+        return self._known(node)
+
+    def resolve(self, y: Tensor) -> Tensor:
+        """(B,) node ids -> the same with accepted classes for synonyms."""
+        return self.derived("accepted", lambda: torch.tensor(self._accepted))[y] if self.merged else y
+
+    @property
+    def merged(self) -> bool:
+        """Some column is dead."""
+        return bool(self._synonyms)
 
     def column(self, node: int) -> int:
         """The place of a node among the classes of its level."""
@@ -198,11 +242,14 @@ class Taxonomy:
         return [
             node
             for node, label in enumerate(self.labels)
-            if self._parent[node] == UNKNOWN and label.level != self.levels[0] and not self._children.get(node)
+            if self._parent[node] == UNKNOWN
+            and self._accepted[node] == node
+            and label.level != self.levels[0]
+            and not self._children.get(node)
         ]
 
     def nodes(self, level: int) -> Tensor:
-        """(classes,) node ids of a level, by column."""
+        """(classes,) node ids of a level, by column; synonyms are among them."""
         return torch.from_numpy(self._nodes[level].view)
 
     @property
@@ -235,7 +282,7 @@ class Taxonomy:
 
     def parent_nodes(self, level: int) -> Tensor:
         """(classes of `level`,) node of each one's parent, of whichever level, -1 where unknown."""
-        return torch.tensor([self._parent[node] for node in self._nodes[level].view])
+        return torch.tensor([self._parent[self._accepted[node]] for node in self._nodes[level].view])
 
     def distances(self, level: int, columns: Tensor | None = None) -> Tensor:
         """(C, C) height of the lowest common ancestor of each two classes of a level, counted in observed levels.
@@ -257,13 +304,14 @@ class Taxonomy:
     def add(self, label: Label) -> int:
         """The node of a label, new and unanchored if it was not known."""
         if (known := self._ids.get(label)) is not None:
-            return known
+            return self._accepted[known]
         node = len(self.labels)
         if label.level not in self._nodes:
             self._add_level(label.level)
         column = self._nodes[label.level]
         self.labels.append(label)
         self._ids[label] = node
+        self._accepted.append(node)
         self._parent.append(UNKNOWN)
         self._column.append(len(column))
         self._level.append(label.level)
@@ -274,7 +322,8 @@ class Taxonomy:
 
     def link(self, child: int, parent: int) -> None:
         """Set the parent of a node; a parent it had before is replaced."""
-        a, b = self.labels[self._known(child)], self.labels[self._known(parent)]
+        child, parent = self._known(child), self._known(parent)
+        a, b = self.labels[child], self.labels[parent]
         if b.level >= a.level:  # which every cycle would do somewhere
             what = "makes a cycle" if child in self.lineage(parent) else "breaks the level order: a parent's is smaller"
             raise ValueError(f"linking {a} below {b} {what}")
@@ -292,16 +341,54 @@ class Taxonomy:
 
     def unlink(self, child: int) -> None:
         """Remove the link of a node to its parent, if it has one."""
-        if (old := self._parent[self._known(child)]) != UNKNOWN:
+        child = self._known(child)
+        if (old := self._parent[child]) != UNKNOWN:
             self._children[old].discard(child)
             self._parent[child] = UNKNOWN
             self._stale.add(child)
             self.events.note(self.time, "unlink", child)
 
+    def rename(self, node: int, label: Label) -> None:
+        """Give a class another name. It still answers to the old one."""
+        node = self._known(node)
+        old = self.labels[node]
+        if label.level != old.level:
+            raise ValueError(f"{old} can not become {label}: a class stays on its level")
+        if label in self and self.id(label) != node:
+            raise ValueError(f"{old} can not become {label}, which is another class: merge the two")
+        if label != old:
+            self.labels[node] = label
+            self._ids.setdefault(label, node)
+            self.events.note(self.time, "rename", node, label=label)
+
+    def merge(self, node: int, into: int) -> None:
+        """Two classes of a level are one: `node` becomes a synonym of `into`, which takes over its children.
+
+        It takes over the parent too if it has none. The links that move are events of their own.
+        """
+        node, into = self._known(node), self._known(into)
+        if self.labels[node].level != self.labels[into].level:
+            raise ValueError(f"{self.labels[node]} and {self.labels[into]} can not be one: their levels differ")
+        if node == into:
+            return
+        for child in self.children(node):
+            self.link(child, into)
+        if (parent := self._parent[node]) != UNKNOWN:
+            self.unlink(node)
+            if self._parent[into] == UNKNOWN:
+                self.link(into, parent)
+        synonyms = [node, *self._synonyms.pop(node, [])]
+        self._synonyms.setdefault(into, []).extend(synonyms)
+        for synonym in synonyms:
+            self._accepted[synonym] = into
+        self._stale.update(synonyms)
+        self.events.note(self.time, "merge", node, into=into)
+
     def _known(self, node: int) -> int:
+        """What is meant by a node: itself, or its accepted class."""
         if not 0 <= node < len(self.labels):
             raise KeyError(f"node {node} is not in the taxonomy, which has {len(self.labels)} nodes")
-        return node
+        return self._accepted[node]
 
     def _add_level(self, level: int) -> None:
         insort(self.levels, level)
@@ -322,16 +409,18 @@ class Taxonomy:
         while stack:
             node = stack.pop()
             changed.setdefault(self.labels[node].level, []).append(node)
-            below = [child for child in self._children.get(node, ()) if child not in seen]
+            follow = [*self._children.get(node, ()), *self._synonyms.get(node, ())]
+            below = [child for child in follow if child not in seen]
             seen.update(below)
             stack.extend(below)
         for place, level in enumerate(self.levels):
             if not (nodes := changed.get(level)):
                 continue
-            parents = np.array([self._parent[node] for node in nodes])
+            accepted = [self._accepted[node] for node in nodes]
+            parents = np.array([self._parent[node] for node in accepted])
             rows = self._paths[parents]
             rows[parents == UNKNOWN] = UNKNOWN
-            rows[:, place] = [self._column[node] for node in nodes]
+            rows[:, place] = [self._column[node] for node in accepted]
             self._paths[nodes] = rows
         self._stale.clear()
 
@@ -355,6 +444,10 @@ class Taxonomy:
                 tree.link(event.node, event.parent)
             elif event.kind == "unlink":
                 tree.unlink(event.node)
+            elif event.kind == "merge":
+                tree.merge(event.node, event.into)
+            elif event.kind == "rename" and event.label is not None:
+                tree.rename(event.node, event.label)
             elif event.label is None or tree.add(event.label) != event.node:
                 raise ValueError(f"event {event} does not follow from those before it")
         return tree

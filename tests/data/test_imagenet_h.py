@@ -24,7 +24,7 @@ def test_a_noun_is_its_first_word_and_what_lies_above_it() -> None:
         nouns = read_nouns(content.encode(), "data.noun")
         assert nouns[3] == Synset("animal", (2,))
         assert nouns[5] == Synset("bird", (3,)), "parts and members are not above"
-        assert nouns[11] == Synset("Titanic", (15,)), "an instance is below"
+        assert nouns[11] == Synset("Titanic", (15,), instance=True), "an instance is below"
 
 
 def test_of_several_ways_to_the_root_the_shortest_and_then_the_smallest_is_taken() -> None:

@@ -11,6 +11,7 @@ from scipy.stats import chisquare
 
 from dhocl.methods.cbrs import ClassBalanced
 from dhocl.rng import Rng
+from dhocl.taxonomy import Label, Taxonomy
 
 
 def filled(labels: np.ndarray, capacity: int, seed: int, batch: int = 7) -> ClassBalanced:
@@ -50,6 +51,44 @@ def test_books_agree_with_what_is_stored(labels: list[int], capacity: int, seed:
     came = memory.columns["i"][: memory.size].tolist()
     assert [labels[i] for i in came] == kept, "items are pairs that really occurred"
     assert len(set(came)) == len(came)
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=60),
+    st.dictionaries(st.integers(1, 59), st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=5),
+    st.integers(0, 12),
+    st.integers(0, 50),
+)
+def test_books_agree_after_classes_were_merged(
+    labels: list[int], merges: dict[int, tuple[int, int]], capacity: int, seed: int
+) -> None:
+    tree, memory = Taxonomy(), ClassBalanced(capacity, Rng(seed, "memory"))
+    for name in range(6):
+        tree.add(Label(str(name), 0))
+    for time, label in enumerate(labels):
+        if time in merges:
+            tree.merge(*merges[time])
+        memory.follow(tree)
+        memory.insert(y=torch.tensor([tree.accepted(label)]))
+        kept, came = memory.nodes.tolist(), Counter(tree.accepted(label) for label in labels[: time + 1])
+        assert memory._came == came
+        assert memory._full <= came.keys()
+        for name, slots in memory._slots.items():
+            assert sorted(slots) == [slot for slot, label in enumerate(kept) if label == name]
+        assert sum(map(len, memory._slots.values())) == len(kept)
+
+
+def test_a_merged_class_that_was_full_makes_its_accepted_class_full() -> None:
+    tree, memory = Taxonomy(), ClassBalanced(4, Rng(0, "memory"))
+    for name in "abc":
+        tree.add(Label(name, 0))
+    memory.insert(y=torch.tensor([0, 0, 0, 1]))
+    tree.merge(0, 2)
+    memory.follow(tree)
+    assert memory._full == {2}
+    for _ in range(20):
+        memory.insert(y=torch.tensor([2]))
+    assert counts(memory) == {1: 1, 2: 3}, "it goes on as a reservoir of its own"
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.integers(0, 50))

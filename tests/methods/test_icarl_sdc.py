@@ -248,3 +248,18 @@ def test_predicting_costs_one_look_at_each_image() -> None:
 
 def test_the_letter_learns_too() -> None:
     CHECKS[-1](lambda given: ICaRL(given, IcarlSettings(every=12, own_label=False)))
+
+
+def test_exemplars_of_a_merged_class_tell_the_drift_of_its_accepted_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = make()
+    tree = feed(learner, stream(3)).taxonomy
+    robin, crow = (tree.id(Label(name, 1)) for name in ("robin", "crow"))
+    both = torch.isin(learner.memory.nodes, torch.tensor([robin, crow])).sum()
+    learner.means.met = {crow}
+    tree.merge(crow, robin)
+    learner.memory.follow(tree)
+    learner.old.take()
+    shifts = []
+    monkeypatch.setattr(learner.means, "follow", lambda current, unit, targets, shift, sigma: shifts.append(shift))
+    learner.follow(tree)
+    assert [len(part) for part in shifts[0]] == [both, both]

@@ -217,3 +217,18 @@ def test_keeps_a_balanced_memory() -> None:
 def test_goes_with_every_loss(loss: LossName) -> None:
     for check in CHECKS[:2]:
         check(lambda given: NsCE(given, NsceSettings(every=12, loss=loss)))
+
+
+def test_the_prototype_of_a_merged_class_becomes_part_of_its_accepted_class() -> None:
+    tree, prototypes = Taxonomy(), NodePrototypes(2, momentum=0.0)
+    for name in "abc":
+        tree.add(Label(name, 0))
+    prototypes.grow(tree)
+    prototypes.rows[0][:] = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 4.0]])
+    prototypes.images[0][:] = torch.tensor([1.0, 0.0, 3.0])
+    tree.merge(2, 0)
+    tree.merge(1, 0)
+    for _ in range(2):
+        prototypes.grow(tree)
+        torch.testing.assert_close(prototypes.rows[0][0], torch.tensor([0.25, 3.0]))
+        assert prototypes.images[0].tolist() == [4, 0, 0], "the others have none to keep away from"

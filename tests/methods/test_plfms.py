@@ -65,6 +65,14 @@ def test_lineages_are_those_of_the_tree(history: list[tuple[str, int, int]]) -> 
         assert [v for v in reversed(row) if v != -1] == tree.lineage(node)
 
 
+def test_the_column_of_a_merged_class_is_a_guess_for_its_accepted_class() -> None:
+    tree = balanced_tree(1, 3)
+    tree.merge(3, 1)
+    y = torch.tensor([0, 1])
+    p = {0: torch.ones(2, 1), 1: torch.tensor([[0.1, 0.1, 0.8], [0.1, 0.1, 0.8]])}
+    assert pseudo_labels(p, y, tree, 0.5).tolist() == [1, -1]
+
+
 def three_levels() -> tuple[Taxonomy, int, int, int]:
     tree = balanced_tree(2, 2, 2)
     return tree, *(tree.id(Label(name, level)) for level, name in enumerate(["0", "0.1", "0.1.0"]))
@@ -196,3 +204,12 @@ def test_a_class_met_long_ago_is_used_in_full(monkeypatch: pytest.MonkeyPatch) -
     for _ in range(6):
         learner.learn(batch_of([0, 1, 2, 3] * 2, rng), tree)
     assert taken[-1] == 4
+
+
+def test_a_merged_class_was_met_when_the_first_of_its_names_was() -> None:
+    sightings, tree = Sightings(), balanced_tree(4)
+    sightings.meet(torch.tensor([2, 0, 1, 3, 0]))
+    tree.merge(0, 3)
+    tree.merge(1, 2)
+    sightings.follow(tree)
+    assert sightings.state_dict() == {"seen": 5, "first": [[2, 0], [3, 1]]}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from dhocl.data import aircraft, cifar100, cub200, folder, glyphs, imagenet_h, inaturalist
+from dhocl.data import aircraft, cifar100, cub200, darwin_core, folder, glyphs, imagenet_h, inaturalist
 from dhocl.data.dataset import Dataset, Selection, Source, Split, select
 from dhocl.errors import InputError
 
@@ -45,6 +45,11 @@ DATASETS: dict[str, DatasetInfo] = {
     "imagenet_h_fixed": DatasetInfo(
         partial(imagenet_h.read, random=False),
         "the same, padded by repeating the parents of the leaves; needs --data",
+        (),
+    ),
+    "darwin_core": DatasetInfo(
+        darwin_core.read,
+        "occurrences in Darwin Core, such as a GBIF download, with their photographs; needs --data",
         (),
     ),
     "folder": DatasetInfo(folder.read, "your own images: --data holds labels.csv, tree.tsv and the images", ()),

@@ -1,4 +1,4 @@
-"""Decoded images, kept on disk so that only the first run waits for them.
+"""Decoded images and other things worth keeping, on disk so that only the first run waits for them.
 
 The cache is a convenience: what is damaged is made anew, and a folder that can not be written is done
 without.
@@ -10,7 +10,9 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 from uuid import uuid4
 
 import numpy as np
@@ -46,7 +48,7 @@ def arrays(key: str, parts: Sequence[str], build: Callable[[], Sequence[np.ndarr
     built = build()
     try:
         for file, array in zip(files, built, strict=True):
-            _store(file, array)
+            write(file, partial(np.save, arr=array, allow_pickle=False))
     except OSError as problem:
         logging.getLogger(__name__).warning("not cached in %s (%s)", folder(), problem.strerror)
         return tuple(built)
@@ -62,13 +64,13 @@ def _load(file: Path) -> np.ndarray | None:
     return array if isinstance(array, np.memmap) else None
 
 
-def _store(file: Path, array: np.ndarray) -> None:
+def write(file: Path, fill: Callable[[BinaryIO], object]) -> None:
     """Whole or not at all: written aside, brought to disk, then renamed."""
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f"{file.name}.{uuid4().hex}.tmp")
     try:
         with aside.open("xb") as handle:
-            np.save(handle, array, allow_pickle=False)
+            fill(handle)
             handle.flush()
             os.fsync(handle.fileno())
         aside.replace(file)

@@ -1,4 +1,4 @@
-"""Trees grown from lineages: the names on the way from the coarsest rank to a class."""
+"""Trees grown from lineages: the names on the way from the coarsest rank to a class, empty where one is not known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dhocl.data import tabular
-from dhocl.taxonomy import Label, Taxonomy
+from dhocl.taxonomy import UNKNOWN, Label, Taxonomy
 
 
 def carried(name: str, columns: Sequence[str]) -> list[dict[str, str]]:
@@ -20,7 +20,7 @@ def carried(name: str, columns: Sequence[str]) -> list[dict[str, str]]:
 
 
 def grow(lineages: Iterable[Sequence[str]]) -> tuple[Taxonomy, np.ndarray]:
-    """The tree of all lineages, and the node at the end of each.
+    """The tree of all lineages, and the node at the end of each. Of several parents a node has the finest.
 
     >>> tree, leaves = grow([("bird", "robin"), ("bird", "wren")])
     >>> leaves.tolist(), tree.lineage(2)
@@ -28,29 +28,35 @@ def grow(lineages: Iterable[Sequence[str]]) -> tuple[Taxonomy, np.ndarray]:
     """
     tree, leaves = Taxonomy(), []
     for lineage in lineages:
-        path = [tree.add(Label(name, level)) for level, name in enumerate(lineage)]
+        path = [tree.add(Label(name, level)) for level, name in enumerate(lineage) if name]
         for parent, child in pairwise(path):
-            tree.link(child, parent)
+            present = tree.parent(child)
+            if present == UNKNOWN or tree.labels[present].level < tree.labels[parent].level:
+                tree.link(child, parent)
         leaves.append(path[-1])
     return tree, np.array(leaves, dtype=np.int64)
 
 
 def told_apart(lineages: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Equally long lineages, where a name that a level has below several parents carries its parent's.
+    """Equally long lineages, where a name that a level has below several parents of one level carries its parent's.
 
     >>> told_apart([("Moraceae", "Morus"), ("Sulidae", "Morus"), ("Sulidae", "Sula")])
     [('Moraceae', 'Morus (Moraceae)'), ('Sulidae', 'Morus (Sulidae)'), ('Sulidae', 'Sula')]
     """
     rows = list(lineages)
     told: list[tuple[str, ...]] = [()] * len(rows)
-    for names in zip(*rows, strict=True):  # a level, from the coarsest: those above are told apart already
-        parents = defaultdict(set)
-        for name, above in zip(names, told, strict=True):
-            parents[name].add(above[-1:])
-        told = [
-            (*above, name if len(parents[name]) == 1 else f"{name} ({above[-1]})")
-            for name, above in zip(names, told, strict=True)
+    nearest: list[tuple[int, str]] = [(UNKNOWN, "")] * len(rows)  # level and name of what is known above
+    for level, names in enumerate(zip(*rows, strict=True)):  # from the coarsest: those above are told apart already
+        parents: dict[tuple[str, int], set[str]] = defaultdict(set)
+        for name, (at, parent) in zip(names, nearest, strict=True):
+            parents[name, at].add(parent)
+        shared = {name for (name, _), found in parents.items() if name and len(found) > 1}
+        named = [
+            f"{name} ({parent})" if name in shared and parent else name
+            for name, (_, parent) in zip(names, nearest, strict=True)
         ]
+        told = [(*above, name) for above, name in zip(told, named, strict=True)]
+        nearest = [(level, name) if name else above for above, name in zip(nearest, named, strict=True)]
     return told
 
 

@@ -1,11 +1,13 @@
-"""WordNet's nouns and what lies above each, from the published `data.noun`."""
+"""WordNet's nouns and what lies above each, from the published `data.noun`, `index.noun` and `noun.exc`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
 
 from dhocl.errors import InputError
+
+T = TypeVar("T")
 
 HYPERNYMS = ("@", "@i")  # a kind of, an instance of
 
@@ -13,20 +15,37 @@ HYPERNYMS = ("@", "@i")  # a kind of, an instance of
 class Synset(NamedTuple):
     word: str  # its first
     above: tuple[int, ...]
+    instance: bool = False  # a single thing, such as a person or a ship, and no kind
 
 
 def read_nouns(content: bytes, what: str) -> dict[int, Synset]:
     """Offset -> synset. The offsets are read, not counted: copies with other line ends exist."""
-    nouns = {}
+    return dict(_lines(content, what, lambda text: _synset(text.partition(" | ")[0].split())))
+
+
+def read_index(content: bytes, what: str) -> dict[str, tuple[int, ...]]:
+    """Word, in lower case and with underscores -> offsets of its synsets, the most frequent sense first."""
+    return dict(_lines(content, what, lambda text: _senses(text.split())))
+
+
+def read_exceptions(content: bytes) -> dict[str, tuple[str, ...]]:
+    """Irregular plural -> its singulars.
+
+    >>> read_exceptions(b"mice mouse\\naxes ax axis\\n")
+    {'mice': ('mouse',), 'axes': ('ax', 'axis')}
+    """
+    lines = (line.split() for line in content.decode("latin-1").splitlines())
+    return {word: tuple(singulars) for word, *singulars in filter(None, lines)}
+
+
+def _lines(content: bytes, what: str, parse: Callable[[str], T]) -> Iterator[T]:
     for line, text in enumerate(content.decode("latin-1").splitlines(), 1):
         if text.startswith("  "):  # the licence
             continue
         try:
-            offset, synset = _synset(text.partition(" | ")[0].split())
+            yield parse(text)
         except (ValueError, IndexError):
             raise InputError(f"{what} line {line} is not of WordNet's form: download WordNet 3.0 again") from None
-        nouns[offset] = synset
-    return nouns
 
 
 def _synset(fields: list[str]) -> tuple[int, Synset]:
@@ -34,7 +53,15 @@ def _synset(fields: list[str]) -> tuple[int, Synset]:
     after = 4 + 2 * int(fields[3], 16)
     pointers = [fields[start : start + 4] for start in range(after + 1, after + 1 + 4 * int(fields[after]), 4)]
     above = tuple(int(offset) for symbol, offset, _, _ in pointers if symbol in HYPERNYMS)
-    return int(fields[0]), Synset(fields[4], above)
+    return int(fields[0]), Synset(fields[4], above, any(symbol == "@i" for symbol, *_ in pointers))
+
+
+def _senses(fields: list[str]) -> tuple[str, tuple[int, ...]]:
+    """Word, type, number of synsets, number of pointer symbols, these, 2 counts, the synsets."""
+    synsets, pointers = int(fields[2]), int(fields[3])
+    if len(fields) != 6 + pointers + synsets:
+        raise ValueError(fields)
+    return fields[0], tuple(int(offset) for offset in fields[6 + pointers :])
 
 
 def lineage(offset: int, nouns: Mapping[int, Synset], below: tuple[int, ...] = ()) -> tuple[int, ...]:

@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
-from typing import Any, Protocol
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from dhocl.taxonomy import Label, Taxonomy
 
 Link = tuple[Label, Label]  # child, parent
 
 
+class Synonym(NamedTuple):
+    """Two names of one class: it is to be called `accepted`, and merged with the class of that name if there is one."""
+
+    name: Label
+    accepted: Label
+
+
+Statement = Link | Synonym
+
+
+def to_json(said: Statement) -> list[str | int]:
+    a, b = said
+    return [*a, *b, *(["synonym"] if isinstance(said, Synonym) else [])]
+
+
+def from_json(said: Sequence[Any]) -> Statement:
+    a, b = Label(*said[:2]), Label(*said[2:4])
+    return Synonym(a, b) if said[4:] else (a, b)
+
+
 class KnowledgeSource(Protocol):
     """R(c) = K(c, V): the links between a class and the known vocabulary."""
 
-    def query(self, label: Label, known: Collection[Label]) -> list[Link]:
-        """Links (child, parent) between `label` and classes of `known`; empty when there are none to tell."""
+    def query(self, label: Label, known: Collection[Label]) -> Sequence[Statement]:
+        """Links between `label` and classes of `known`, and other names of it; empty when there is nothing to tell yet.
+
+        A child that is not known yet is announced by its link: so a class is split.
+        """
         ...
 
 
@@ -56,6 +79,22 @@ class Oracle:
         return links
 
 
+class Chain:
+    """Several sources: the first that has an answer gives it."""
+
+    def __init__(self, *sources: KnowledgeSource) -> None:
+        self._sources = sources
+
+    def query(self, label: Label, known: Collection[Label]) -> Sequence[Statement]:
+        return next((answer for source in self._sources if (answer := source.query(label, known))), [])
+
+    def close(self) -> None:
+        """Close those of the sources that can be closed."""
+        for source in self._sources:
+            if close := getattr(source, "close", None):
+                close()
+
+
 class Corrupted:
     """Another source's answers with a share of the links missing (`vacant`) or wrong (`noise`).
 
@@ -73,17 +112,18 @@ class Corrupted:
         self._seed = seed
         self.replaced: dict[Link, Label] = {}  # wrong parents given so far: asked again, the answer is the same
 
-    def query(self, label: Label, known: Collection[Label]) -> list[Link]:
-        links = []
-        for child, parent in self._source.query(label, known):
-            fate = self._draw(child, parent)
+    def query(self, label: Label, known: Collection[Label]) -> list[Statement]:
+        answer: list[Statement] = []
+        for said in self._source.query(label, known):
+            child, parent = said
+            fate = 1.0 if isinstance(said, Synonym) else self._draw(child, parent)
             if fate < self._vacant:
                 continue
             if fate < self._vacant + self._noise:
-                links.append((child, self._wrong(child, parent, known)))
+                answer.append((child, self._wrong(child, parent, known)))
             else:
-                links.append((child, parent))
-        return links
+                answer.append(said)
+        return answer
 
     def state_dict(self) -> dict[str, Any]:
         return {"replaced": [[*child, *parent, *wrong] for (child, parent), wrong in self.replaced.items()]}

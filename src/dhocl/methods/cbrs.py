@@ -10,6 +10,7 @@ from torch import Tensor
 from dhocl.memory import Memory
 from dhocl.methods.er import ER
 from dhocl.rng import Rng
+from dhocl.taxonomy import Taxonomy
 
 
 class ClassBalanced(Memory):
@@ -25,6 +26,16 @@ class ClassBalanced(Memory):
         self._slots: dict[int, list[int]] = {}  # class -> where its items lie
         self._came: dict[int, int] = {}  # class -> items offered
         self._full: set[int] = set()
+
+    def follow(self, taxonomy: Taxonomy) -> None:
+        super().follow(taxonomy)
+        for name in [name for name in self._came if taxonomy.accepted(name) != name]:
+            accepted = taxonomy.accepted(name)
+            self._came[accepted] = self._came.get(accepted, 0) + self._came.pop(name)
+            self._slots.setdefault(accepted, []).extend(self._slots.pop(name, []))
+            if name in self._full:
+                self._full.remove(name)
+                self._full.add(accepted)
 
     def admit(self, items: dict[str, Tensor]) -> tuple[np.ndarray, np.ndarray]:
         placed: dict[int, int] = {}  # slot -> row: of two items for one slot the later stays

@@ -79,6 +79,7 @@ class CCLDC(ER):
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         for net in (self.net, self.peer):
             net.grow(taxonomy)
+        self.memory.follow(taxonomy)
         terms = self.losses([batch, *self.replay(batch, taxonomy)], taxonomy)
         for net, (ce, kl) in zip((self.net, self.peer), terms, strict=True):
             net.step(0.5 * ce + self.settings.distillation * kl)

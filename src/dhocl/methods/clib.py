@@ -50,12 +50,16 @@ class Scored(Memory):
     def __init__(self, capacity: int, rng: Rng, level_quota: bool = False) -> None:
         super().__init__(capacity, rng)
         self.steps = 0  # trained since the last look
-        self.tree = Taxonomy()  # today's; whoever inserts sets it, so it is no state
+        self.tree = Taxonomy()  # today's, so it is no state
         self._level_quota = level_quota
 
     def classes(self, items: dict[str, Tensor]) -> Tensor:
         """(n, k) nodes each item is counted for, the given label first, -1 where there are fewer."""
         return items["y"][:, None]
+
+    def follow(self, taxonomy: Taxonomy) -> None:
+        super().follow(taxonomy)
+        self.tree = taxonomy
 
     def insert(self, **items: Tensor) -> None:
         n = len(items["y"])
@@ -137,7 +141,7 @@ class CLIB(ER):
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.net.grow(taxonomy)
-        self.memory.tree = taxonomy
+        self.memory.follow(taxonomy)
         self.memory.insert(x=batch.x, y=batch.y)
         chosen = self.chosen(batch)
         loss = self.loss([chosen], taxonomy)

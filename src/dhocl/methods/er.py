@@ -37,6 +37,7 @@ class ER(Learner):
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.net.grow(taxonomy)
+        self.memory.follow(taxonomy)
         loss = self.loss([batch, *self.replay(batch, taxonomy)], taxonomy)
         self.net.step(loss)
         self.memory.insert(x=batch.x, y=batch.y)

@@ -57,6 +57,7 @@ class HALO(Learner):
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         b = len(batch.y)
+        self.memory.follow(taxonomy)
         replay = self.memory.sample(self.setup.replay_batch)
         x = torch.cat([batch.x, replay["x"]]) if replay else batch.x
         targets = taxonomy.complete(torch.cat([batch.y, replay["y"]]) if replay else batch.y)  # (b + r, levels)

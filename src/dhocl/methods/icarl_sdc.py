@@ -162,6 +162,7 @@ class ICaRL(Learner):
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.net.grow(taxonomy)
         self.means.grow(taxonomy)
+        self.memory.follow(taxonomy)
         items = self.memory.sample(self.setup.replay_batch)
         batches = [batch, Batch(items["x"], items["y"])] if items else [batch]
         views = [augment(x, self.rng, self.setup.flip) for x, _ in batches]
@@ -181,7 +182,7 @@ class ICaRL(Learner):
 
     def follow(self, taxonomy: Taxonomy) -> None:
         """Bring the means from the network copied last to that of now, looking only at exemplars that this needs."""
-        met = torch.tensor(sorted(self.means.met))
+        met = taxonomy.resolve(torch.tensor(sorted(self.means.met)))
         items = self.memory.read(np.arange(self.memory.size))
         paths, current = taxonomy.complete(items["y"]), taxonomy.complete(met)
         needed = ((paths[:, None] == current) & (current != UNKNOWN)).any(2).any(1)  # below a node in the current data

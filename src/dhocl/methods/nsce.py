@@ -86,6 +86,17 @@ class NodePrototypes:
                 self.old[level] = len(rows)
                 self.rows[level] = F.pad(rows, (0, 0, 0, missing))
                 self.images[level] = F.pad(self.images.get(level, torch.zeros(0)), (0, missing))
+            self._merge(self.rows[level], self.images[level], taxonomy.ancestors(level, level))
+
+    @staticmethod
+    def _merge(rows: Tensor, images: Tensor, accepted: Tensor) -> None:
+        """What has a prototype and is a merged class's becomes part of its accepted class's: (C, d), (C,), (C,)."""
+        merged = (accepted != torch.arange(len(accepted))) & (images > 0)
+        for column in merged.nonzero()[:, 0].tolist():
+            into = int(accepted[column])
+            images[into] += images[column]
+            rows[into].lerp_(rows[column], float(images[column] / images[into]))
+            images[column] = 0
 
     def observe(self, features: Tensor, targets: Tensor) -> None:
         """A step toward the mean of each node's images, as long as one an image would be: (b, d), (b, levels)."""

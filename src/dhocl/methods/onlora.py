@@ -188,6 +188,7 @@ class OnLoRA(ER):
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.net.grow(taxonomy)
+        self.memory.follow(taxonomy)
         hard = self.memory.read(np.arange(self.memory.size))  # all of it, each time
         joined = Batch(torch.cat([batch.x, hard["x"]]), torch.cat([batch.y, hard["y"]])) if hard else batch
         outputs = self.outputs([joined])

@@ -140,6 +140,7 @@ class OnPro(ER):
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.net.grow(taxonomy)
+        self.memory.follow(taxonomy)
         batches, mixes = [batch], [(batch, batch, torch.zeros(len(batch.y)))]
         if len(slots := self.memory.draw(self.setup.replay_batch)):
             batches.append(self.items(slots))

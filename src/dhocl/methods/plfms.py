@@ -37,7 +37,7 @@ def pseudo_labels(p: dict[int, Tensor], y: Tensor, tree: Taxonomy, threshold: fl
     lines = lineages(tree)
     at = y
     for level in tree.levels:
-        nodes = tree.nodes(level)  # (C,)
+        nodes = tree.resolve(tree.nodes(level))  # (C,) the column of a merged class speaks for its accepted class
         place = (lines[at] == at[:, None]).long().argmax(1)  # (n,) of its own level
         below = lines[nodes][:, place].t() == at[:, None]  # (n, C)
         best, column = p[level].masked_fill(~below, -1).max(1)
@@ -88,6 +88,13 @@ class Sightings:
             self.seen += 1
         return p
 
+    def follow(self, taxonomy: Taxonomy) -> None:
+        """A class was met when the first of its synonyms was."""
+        firsts, self._first = self._first, {}
+        for node, first in firsts.items():
+            accepted = taxonomy.accepted(node)
+            self._first[accepted] = min(first, self._first.get(accepted, first))
+
     def state_dict(self) -> dict[str, Any]:
         return {"seen": self.seen, "first": [[node, sample] for node, sample in self._first.items()]}
 
@@ -114,6 +121,7 @@ class PLFMS(CLIB):
         return PseudoLabelled(self.setup.buffer, self.rng, self.settings.quota == "level")
 
     def chosen(self, batch: Batch) -> Batch:
+        self.sightings.follow(self.memory.tree)
         first = self.sightings.seen == 0
         used = self.rng.random(len(batch.y)) < self.sightings.meet(batch.y)
         if first or not self.memory.size:  # nothing else to train on

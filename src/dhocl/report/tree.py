@@ -55,7 +55,7 @@ def walk(taxonomy: Taxonomy) -> list[int]:
 
 
 def roots(taxonomy: Taxonomy) -> list[int]:
-    tops = [node for node in range(len(taxonomy)) if taxonomy.parent(node) == UNKNOWN]
+    tops = [n for n in range(len(taxonomy)) if taxonomy.accepted(n) == n and taxonomy.parent(n) == UNKNOWN]
     return sorted(tops, key=lambda node: (taxonomy.labels[node].level, node))
 
 
@@ -101,7 +101,10 @@ def draw(taxonomy: Taxonomy, ranks: list[str]) -> list[Node]:
 
 
 def angles(taxonomy: Taxonomy) -> list[float]:
-    """By node: those without children share the circle evenly, others are midway between theirs."""
+    """By node: those without children share the circle evenly, others are midway between theirs.
+
+    A merged class lies under the one it was merged into.
+    """
     order = walk(taxonomy)
     ends = [node for node in order if not taxonomy.children(node)]
     angle = [0.0] * len(taxonomy)
@@ -110,7 +113,7 @@ def angles(taxonomy: Taxonomy) -> list[float]:
     for node in reversed(order):  # children before parents
         if children := taxonomy.children(node):
             angle[node] = (angle[children[0]] + angle[children[-1]]) / 2
-    return angle
+    return [angle[taxonomy.accepted(node)] for node in range(len(taxonomy))]
 
 
 def links(taxonomy: Taxonomy) -> list[Link]:
@@ -125,7 +128,8 @@ def links(taxonomy: Taxonomy) -> list[Link]:
         middle = (inner + outer) / 2
         corners = [(inner, parent), (middle, parent), (middle, child), (outer, child)]
         start, *rest = ("{} {}".format(*_point(radius, angle[node])) for radius, node in corners)
-        found.append(Link(child, parent, f"M{start}C{' '.join(rest)}", taxonomy.parent(child) == parent))
+        last = taxonomy.accepted(child) == child and taxonomy.parent(child) == parent
+        found.append(Link(child, parent, f"M{start}C{' '.join(rest)}", last))
     return found
 
 
