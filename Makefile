@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install run test smoke soak lint type clean
+.PHONY: install run test smoke soak bench lint type clean
 
 run: install  ## the demo: HALO on the embedded data set, then a page to look at
 	rm -rf runs/demo
@@ -24,6 +24,9 @@ smoke: install  ## every experiment of the paper, at the smallest scale
 
 soak: .venv/.dev  ## kill the service a hundred times while observations pour in, and count
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py
+
+bench: install  ## how fast it is; BENCH=--quick for a first look
+	$(BIN)/python benchmarks/speed.py $(BENCH)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -174,28 +174,39 @@ def _regularise(prototypes: Prototypes, patches: torch.Tensor, tree: Taxonomy) -
 
 
 def precision(quick: bool) -> list[Row]:
-    """The analytic head in float32 against ridge regression in float64."""
-    dim, updates = (256, 1000) if quick else (1280, 10_000)
+    """The analytic head in float32 against ridge regression in float64, after more and more updates."""
+    looks = (100, 1000) if quick else (100, 1000, 10_000)
+    told = []
+    for dim, gamma in ((256, 0.1), (256, 1e-3), (256, 1e-5), *(() if quick else ((1280, 1.0),))):
+        errors = _errors(dim, gamma, looks)
+        told.append(
+            Row(
+                f"error of an analytic head of {dim} features, γ {gamma:g}, after {', '.join(map(str, looks))} updates",
+                ", ".join(f"{error:.0e}" for error in errors),
+                {f"analytic_error_{dim}_{gamma:g}_{n}": error for n, error in zip(looks, errors, strict=True)},
+            )
+        )
+    return told
+
+
+def _errors(dim: int, gamma: float, looks: tuple[int, ...]) -> list[float]:
+    """Relative, of W; features of unit length with a steeply falling spectrum, 8 an update."""
     generator = torch.Generator().manual_seed(0)
     mix = torch.randn(dim, dim, generator=generator) * torch.arange(1, dim + 1) ** -0.7
-    head = AnalyticHead(dim, 1.0)
+    head = AnalyticHead(dim, gamma)
     head.grow(20)
-    gram, cross = torch.eye(dim, dtype=torch.double), torch.zeros(dim, 20, dtype=torch.double)
-    for _ in range(updates):
+    gram, cross = gamma * torch.eye(dim, dtype=torch.double), torch.zeros(dim, 20, dtype=torch.double)
+    errors = []
+    for update in range(1, looks[-1] + 1):
         phi = F.normalize((torch.randn(8, dim, generator=generator) @ mix.t()).relu())
         columns = phi[:, :20].argmax(1)
         head.learn(phi, columns)
         gram.addmm_(phi.double().t(), phi.double())
         cross.addmm_(phi.double().t(), F.one_hot(columns, 20).double())
-    expected = torch.linalg.solve(gram, cross).t()
-    error = float((head.W - expected).norm() / expected.norm())
-    return [
-        Row(
-            f"analytic head of {dim} features after {updates:,} updates in float32",
-            f"{error:.1e} from ridge regression in float64 (relative)",
-            {"analytic_error": error},
-        )
-    ]
+        if update in looks:
+            expected = torch.linalg.solve(gram, cross).t()
+            errors.append(float((head.W - expected).norm() / expected.norm()))
+    return errors
 
 
 def _tensors(state: object) -> list[torch.Tensor]:

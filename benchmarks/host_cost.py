@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 
+import avalanche_cost
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -110,14 +111,24 @@ def measure(quick: bool) -> list[Row]:
         for batch, targets in zip(batches, columns, strict=True):
             bare.step(batch.x, targets)
 
-    spent = take_turns({"ours": ours, "bare": by_hand}, 5 if quick else 31)
+    sides = {"ours": ours, "bare": by_hand}
+    images, fine = torch.cat([batch.x for batch in batches]), torch.cat(columns)[:, -1].clamp_min(0).tolist()
+    if avalanche := avalanche_cost.stepper(images, fine, 100, SIZE, BUFFER):
+        sides["avalanche"] = avalanche
+    spent = take_turns(sides, 5 if quick else 31)
     per_step = {name: [took / len(batches) for took in all_] for name, all_ in spent.items()}
     above, times = excess(per_step["ours"], per_step["bare"]), ratio(per_step["ours"], per_step["bare"])
     floor = statistics.median(per_step["bare"])
-    return [
+    told = [
         Row(
             f"host cost of er, {BATCH}+{REPLAY} images of {SIZE} px, linear model",
             f"{above:+.2f} ms a step on top of {floor:.2f}, {times:.2f} x",
             {"host_ms_per_step": above, "host_ratio": times, "bare_ms_per_step": floor},
         )
     ]
+    if avalanche:
+        theirs = excess(per_step["avalanche"], per_step["bare"])
+        told.append(
+            Row("the same by Avalanche, one level only", f"{theirs:+.1f} ms", {"avalanche_ms_per_step": theirs})
+        )
+    return told

@@ -47,7 +47,7 @@ def test_conformance(variant: str, check: Callable[[Factory], None]) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_beats_chance_on_glyphs(name: str, tmp_path: Path) -> None:
     settings = {"views": 1} if name == "ccl_dc" else {}  # the whole chain takes two minutes
-    config = RunConfig(name, settings=settings, samples=880, test_samples=220, groups=2, buffer=100, eval_every=880)
+    config = RunConfig(name, settings=settings, samples=880, test_samples=880, groups=2, buffer=100, eval_every=880)
     for _ in run(config, tmp_path / "run"):
         pass
     (scores,) = Record(tmp_path / "run").curve()

@@ -229,6 +229,14 @@ def test_a_damaged_checkpoint_is_passed_over(finished: Record, tmp_path: Path) -
     assert (again.folder / "curve.jsonl").read_bytes() == (finished.folder / "curve.jsonl").read_bytes()
 
 
+def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(checkpoint, "FORMAT", "1")
+        checkpoint.save(tmp_path, {"step": 1})
+    with pytest.raises(InputError, match="another version"):
+        checkpoint.load_newest(tmp_path)
+
+
 def test_checkpoints_hold_what_they_were_given(tmp_path: Path) -> None:
     import torch
 

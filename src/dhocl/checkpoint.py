@@ -18,6 +18,9 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
+from dhocl.errors import InputError
+
+FORMAT = "2"  # of what learners put in; the first had spare rows behind the classes of a head
 KEEP = 2  # the newest, and one before it should the newest be damaged
 
 
@@ -27,7 +30,7 @@ def save(folder: Path, state: dict[str, Any]) -> Path:
     serial = 1 + max((int(path.name[:9]) for path in _newest_first(folder)), default=0)
     tensors: dict[str, Tensor] = {}
     tree = _take_tensors(state, "", tensors)
-    content = safetensors.torch.save(tensors, metadata={"state": json.dumps(tree)})
+    content = safetensors.torch.save(tensors, metadata={"format": FORMAT, "state": json.dumps(tree)})
     path = folder / f"{serial:09d}-{_hash(content)}.safetensors"
     write_atomically(path, content)
     for old in [*_newest_first(folder)[KEEP:], *folder.glob(".*.partial")]:  # the latter from a crash while writing
@@ -47,6 +50,8 @@ def load_newest(folder: Path) -> dict[str, Any] | None:
 
 def load(path: Path) -> dict[str, Any]:
     with safetensors.safe_open(path, framework="pt") as file:
+        if file.metadata().get("format") != FORMAT:
+            raise InputError(f"{path} was written by another version of dhocl: go on with that one, or start anew")
         tree = json.loads(file.metadata()["state"])
         return _put_tensors(tree, file.get_tensor)  # type: ignore[no-any-return]
 

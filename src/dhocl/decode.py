@@ -15,7 +15,7 @@ def folded(probabilities: dict[int, Tensor], taxonomy: Taxonomy) -> dict[int, Te
     came since all are alike.
     """
     widths = {level: p.shape[1] for level, p in probabilities.items()}
-    if widths == taxonomy.widths and not taxonomy.merged:
+    if widths == taxonomy.widths and not taxonomy.merges:
         return probabilities
     whole = {}
     some = next(iter(probabilities.values()))

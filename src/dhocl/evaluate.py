@@ -26,7 +26,7 @@ from dhocl.taxonomy import UNKNOWN, Taxonomy
 Scores = dict[str, Any]  # what one evaluation says, as it goes to curve.jsonl
 Guesses = dict[int, tuple[Tensor, Tensor]]  # per level the highest probability (n,) and its column (n,)
 
-CHUNK = 250  # images predicted at once
+CHUNK = 125  # images predicted at once
 
 
 class Evaluator:

@@ -27,6 +27,7 @@ class Memory:
         self.seen = 0  # items offered so far, kept or not
         self.columns: dict[str, Tensor] = {}  # name -> (capacity, ...)
         self._rng = rng
+        self._merges = 0  # that the stored labels know of; after a resume they are looked at once more
 
     @property
     def nodes(self) -> Tensor:
@@ -51,6 +52,12 @@ class Memory:
 
     def follow(self, taxonomy: Taxonomy) -> None:
         """Before each batch: what is stored of a merged class is its accepted class's from now on."""
+        if taxonomy.merges != self._merges:
+            self._merges = taxonomy.merges
+            self.join(taxonomy)
+
+    def join(self, taxonomy: Taxonomy) -> None:
+        """Classes were merged; whatever is kept by class is to be joined."""
         self.nodes.copy_(taxonomy.resolve(self.nodes))
 
     def draw(self, n: int) -> np.ndarray:

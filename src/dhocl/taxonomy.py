@@ -213,12 +213,12 @@ class Taxonomy:
 
     def resolve(self, y: Tensor) -> Tensor:
         """(B,) node ids -> the same with accepted classes for synonyms."""
-        return self.derived("accepted", lambda: torch.tensor(self._accepted))[y] if self.merged else y
+        return self.derived("accepted", lambda: torch.tensor(self._accepted))[y] if self.merges else y
 
     @property
-    def merged(self) -> bool:
-        """Some column is dead."""
-        return bool(self._synonyms)
+    def merges(self) -> int:
+        """How many classes became synonyms: so many columns are dead."""
+        return sum(map(len, self._synonyms.values()))
 
     def column(self, node: int) -> int:
         """The place of a node among the classes of its level."""

@@ -50,8 +50,8 @@ def js_consistency(logits: dict[int, Tensor], taxonomy: Taxonomy) -> Tensor:
 class Families(NamedTuple):
     """Two neighbouring levels as far as the tree is known."""
 
-    classes: Tensor  # (A,) of the coarser level, with known children
-    children: Tensor  # (n,) of the finer
+    classes: Tensor | slice  # (A,) of the coarser level, with known children
+    children: Tensor | slice  # (n,) of the finer
     place: Tensor  # (n,) of each child's parent among `classes`
 
 
@@ -63,8 +63,15 @@ def _families(taxonomy: Taxonomy) -> list[tuple[int, int, Families]]:
         children = (parents != UNKNOWN).nonzero()[:, 0]
         classes, place = torch.unique(parents[children], return_inverse=True)
         if len(classes) >= 2:
-            found.append((coarse, fine, Families(classes, children, place)))
+            widths = taxonomy.widths
+            families = Families(_all_or(classes, widths[coarse]), _all_or(children, widths[fine]), place)
+            found.append((coarse, fine, families))
     return found
+
+
+def _all_or(columns: Tensor, width: int) -> Tensor | slice:
+    """Ascending columns, as a slice where they are all there are: that needs no copy."""
+    return slice(None) if len(columns) == width else columns
 
 
 def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:

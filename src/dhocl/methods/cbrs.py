@@ -27,8 +27,8 @@ class ClassBalanced(Memory):
         self._came: dict[int, int] = {}  # class -> items offered
         self._full: set[int] = set()
 
-    def follow(self, taxonomy: Taxonomy) -> None:
-        super().follow(taxonomy)
+    def join(self, taxonomy: Taxonomy) -> None:
+        super().join(taxonomy)
         for name in [name for name in self._came if taxonomy.accepted(name) != name]:
             accepted = taxonomy.accepted(name)
             self._came[accepted] = self._came.get(accepted, 0) + self._came.pop(name)

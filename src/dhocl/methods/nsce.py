@@ -86,7 +86,8 @@ class NodePrototypes:
                 self.old[level] = len(rows)
                 self.rows[level] = F.pad(rows, (0, 0, 0, missing))
                 self.images[level] = F.pad(self.images.get(level, torch.zeros(0)), (0, missing))
-            self._merge(self.rows[level], self.images[level], taxonomy.ancestors(level, level))
+            if taxonomy.merges:
+                self._merge(self.rows[level], self.images[level], taxonomy.ancestors(level, level))
 
     @staticmethod
     def _merge(rows: Tensor, images: Tensor, accepted: Tensor) -> None:

@@ -90,6 +90,8 @@ class Sightings:
 
     def follow(self, taxonomy: Taxonomy) -> None:
         """A class was met when the first of its synonyms was."""
+        if not taxonomy.merges:
+            return
         firsts, self._first = self._first, {}
         for node, first in firsts.items():
             accepted = taxonomy.accepted(node)
