@@ -11,7 +11,7 @@ import dhocl
 
 ROOT = Path(dhocl.__file__).parent
 LAYERS = [
-    {"errors", "rng", "allocator"},
+    {"errors", "rng", "allocator", "events"},
     {"taxonomy", "settings"},
     {"data", "backbones"},
     {"knowledge", "stream", "memory", "augment", "views", "optim", "losses", "metrics", "decode"},
