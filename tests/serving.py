@@ -16,7 +16,6 @@ import uvicorn
 from PIL import Image
 
 from dhocl.checks import LEAVES, pictures
-from dhocl.service.access import Guard
 from dhocl.service.app import create_app
 from dhocl.service.bodies import Limits
 from dhocl.service.engine import Pace
@@ -42,7 +41,7 @@ def running(
 ) -> Iterator[Client]:
     """A client of a service that runs in a thread."""
     service = opened(folder, limits, **more)
-    app = Guard(create_app(service), token, protect_reading, service.limits.body_bytes)
+    app = create_app(service, token, protect_reading)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -56,6 +56,15 @@ def test_writing_needs_the_token(guarded: tuple[httpx.Client, bool]) -> None:
     assert post(client, examples(2)).status_code == 202
 
 
+def test_the_description_says_what_needs_the_token(guarded: tuple[httpx.Client, bool]) -> None:
+    client, _ = guarded
+    described = client.get("/openapi.json").json()
+    assert described["components"]["securitySchemes"] == {"token": {"type": "http", "scheme": "bearer"}}
+    for method, path in WRITES + READS + [("GET", "/health")]:
+        operation = described["paths"][path.replace("/1", "/{number}")][method.lower()]
+        assert ("security" in operation) == (code(client, method, path) == 401), path
+
+
 def test_a_token_of_other_characters_is_just_wrong(guarded: tuple[httpx.Client, bool]) -> None:
     address = guarded[0].base_url
     with socket.create_connection((address.host, address.port or 80)) as line:

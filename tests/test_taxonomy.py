@@ -57,7 +57,7 @@ def test_a_copy_and_its_original_go_their_own_ways(first: list, second: list) ->
 
 def _everything(tree: Taxonomy) -> list[object]:
     nodes = range(len(tree))
-    kept = [tree.labels, list(tree.events), tree.levels, tree.widths, tree.paths.tolist(), tree.merged]
+    kept = [tree.labels, list(tree.events), tree.levels, tree.widths, tree.paths.tolist(), tree.merges]
     return [
         copy.deepcopy(kept),
         [tree.nodes(level).tolist() for level in tree.levels],

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
@@ -15,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dhocl.errors import InputError
 
 OPEN = {"/", "/health", "/openapi.json"}  # tell nothing of what was learned
+READING = {"GET", "HEAD", "OPTIONS"}
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 SHORTEST = 16  # characters of a token
 HELD = 8  # request bodies of the largest size that may be in memory at once
@@ -97,10 +100,9 @@ class Guard:
         host = headers.get("host", "")
         if self._token is None and _name(host) not in LOOPBACK:
             raise HTTPException(400, "without a token only requests to localhost are answered")
-        reads = scope["method"] in ("GET", "HEAD", "OPTIONS")
-        if not reads and "origin" in headers and urlsplit(headers["origin"]).netloc != host:
+        if scope["method"] not in READING and "origin" in headers and urlsplit(headers["origin"]).netloc != host:
             raise HTTPException(403, "a page of another site can not use this service")
-        if not (reads or scope["path"] == "/predict") or (self._protect_reading and scope["path"] not in OPEN):
+        if _needs_token(scope["method"], scope["path"], self._protect_reading):
             self._check_token(headers.get("authorization", ""))
         if headers.get("content-length", "0").isdigit() and int(headers.get("content-length", "0")) > self._most:
             raise HTTPException(413, f"the request has more than {self._most} bytes")
@@ -111,6 +113,26 @@ class Guard:
             return
         if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._token.encode()):
             raise HTTPException(401, "give the token: Authorization: Bearer ...", {"WWW-Authenticate": "Bearer"})
+
+
+def describe_access(app: FastAPI, protect_reading: bool) -> None:
+    """Say in the OpenAPI description who must bear the token."""
+    describe = app.openapi
+
+    def described() -> dict[str, Any]:
+        told = describe()
+        told["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        for path, operations in told["paths"].items():
+            for method, operation in operations.items():
+                if _needs_token(method.upper(), path, protect_reading):
+                    operation["security"] = [{"token": []}]
+        return told
+
+    app.openapi = described  # type: ignore[method-assign]
+
+
+def _needs_token(method: str, path: str, protect_reading: bool) -> bool:
+    return not (method in READING or path == "/predict") or (protect_reading and path not in OPEN)
 
 
 def _name(host: str) -> str:

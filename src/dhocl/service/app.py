@@ -9,15 +9,17 @@ import anyio.to_thread
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.routing import Match, Route
 
 import dhocl
+from dhocl.service.access import Guard, describe_access
 from dhocl.service.bodies import described
 from dhocl.service.reading import add_reading
 from dhocl.service.service import Service
 from dhocl.service.writing import add_writing
 
 
-def create_app(service: Service) -> FastAPI:
+def create_app(service: Service, token: str | None = None, protect_reading: bool = False) -> Guard:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.start()
@@ -28,7 +30,9 @@ def create_app(service: Service) -> FastAPI:
     _tell_problems(app)
     add_writing(app, service)
     add_reading(app, service)
-    return app
+    if token:
+        describe_access(app, protect_reading)
+    return Guard(app, token, protect_reading, service.limits.body_bytes)
 
 
 def _tell_problems(app: FastAPI) -> None:
@@ -38,6 +42,14 @@ def _tell_problems(app: FastAPI) -> None:
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         return JSONResponse({"detail": described(first)}, 400 if first["type"] == "json_invalid" else 422)
+
+    @app.exception_handler(405)
+    async def no_such_method(request: Request, _: Exception) -> JSONResponse:
+        routes = [
+            route for route in app.routes if isinstance(route, Route) and route.matches(request.scope)[0] != Match.NONE
+        ]
+        allowed = sorted({method for route in routes for method in route.methods or ()})
+        return JSONResponse({"detail": f"that takes {' or '.join(allowed)}"}, 405, {"Allow": ", ".join(allowed)})
 
     @app.exception_handler(Exception)
     async def defect(_: Request, __: Exception) -> JSONResponse:

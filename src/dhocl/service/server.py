@@ -11,8 +11,9 @@ from typing import Any
 
 import uvicorn
 
+from dhocl.allocator import keep_freed_memory
 from dhocl.errors import InputError
-from dhocl.service.access import LOOPBACK, Guard, read_token
+from dhocl.service.access import LOOPBACK, read_token
 from dhocl.service.app import create_app
 from dhocl.service.bodies import Limits
 from dhocl.service.engine import Pace
@@ -48,6 +49,7 @@ def start(
         raise InputError(f"--host {host} can be reached from elsewhere: give a --token-file, or use 127.0.0.1")
     if token is None and protect_reading:
         raise InputError("--protect-reading needs a --token-file")
+    keep_freed_memory()
     listener = _listen(host, port)
     service = Service(folder, options, Limits(**limits), Pace(entries=checkpoint_every), sources)
     serve(service, listener, token, protect_reading)
@@ -58,9 +60,8 @@ def serve(service: Service, listener: socket.socket, token: str | None, protect_
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn hands a signal on once it has shut down
     host, port = listener.getsockname()[:2]
     print(f"dhocl: http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
-    app = Guard(create_app(service), token, protect_reading, service.limits.body_bytes)
     config = uvicorn.Config(
-        app,
+        create_app(service, token, protect_reading),
         log_level="warning",
         access_log=False,
         server_header=False,
