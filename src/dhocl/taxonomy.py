@@ -25,6 +25,7 @@ label leads there any more. Heads may still give it probability, which belongs t
 from __future__ import annotations
 
 import copy
+from array import array
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -66,6 +67,11 @@ class _Column:
         return self._store[: self._size]
 
 
+def _view(numbers: array[int]) -> np.ndarray:
+    """Not to be kept: an array that is looked at can not grow."""
+    return np.frombuffer(numbers, np.int64)
+
+
 class Taxonomy:
     """Gains nodes; links may be set, replaced or removed, names too; ids and columns never change."""
 
@@ -75,11 +81,11 @@ class Taxonomy:
         self.events = EventLog()
         self.time = 0  # stamped on events; whoever feeds the tree moves it on
         self._ids: dict[Label, int] = {}  # of all names that were ever in use
-        self._accepted: list[int] = []  # by node id: itself, or what it was merged into
+        self._accepted = array("q")  # by node id: itself, or what it was merged into
         self._synonyms: dict[int, list[int]] = {}
-        self._parent: list[int] = []
-        self._column: list[int] = []
-        self._level = _Column()  # by node id
+        self._parent = array("q")  # by node id, as are the next two
+        self._column = array("q")
+        self._level = array("q")
         self._children: dict[int, set[int]] = {}
         self._nodes: dict[int, _Column] = {}  # level -> node ids by column
         self._paths = np.full((16, 0), UNKNOWN, dtype=np.int64)
@@ -130,7 +136,7 @@ class Taxonomy:
 
     def resolve(self, y: Tensor) -> Tensor:
         """(B,) node ids -> the same with accepted classes for synonyms."""
-        return self.derived("accepted", lambda: torch.tensor(self._accepted))[y] if self.merges else y
+        return torch.from_numpy(_view(self._accepted)[y]) if self.merges else y
 
     @property
     def merges(self) -> int:
@@ -190,7 +196,7 @@ class Taxonomy:
 
     def by_level(self, y: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
         """The labels (B,) of a batch as they were given: for each level its rows (n,) and their columns (n,)."""
-        levels = torch.from_numpy(self._level.view)[y]
+        levels = torch.from_numpy(_view(self._level)[y])
         for level in torch.unique(levels).tolist():
             rows = (levels == level).nonzero()[:, 0]
             yield level, rows, self.paths[y[rows], self.levels.index(level)]
@@ -208,7 +214,7 @@ class Taxonomy:
 
     def parent_nodes(self, level: int) -> Tensor:
         """(classes of `level`,) node of each one's parent, of whichever level, -1 where unknown."""
-        return torch.tensor([self._parent[self._accepted[node]] for node in self._nodes[level].view])
+        return torch.from_numpy(_view(self._parent)[_view(self._accepted)[self._nodes[level].view]])
 
     def distances(self, level: int, columns: Tensor | None = None) -> Tensor:
         """(C, C) height of the lowest common ancestor of each two classes of a level, counted in observed levels.
@@ -260,10 +266,9 @@ class Taxonomy:
     def link(self, child: int, parent: int) -> None:
         """Set the parent of a node; a parent it had before is replaced."""
         child, parent = self._known(child), self._known(parent)
-        a, b = self.labels[child], self.labels[parent]
-        if b.level >= a.level:  # which every cycle would do somewhere
+        if self._level[parent] >= self._level[child]:  # which every cycle would do somewhere
             what = "makes a cycle" if child in self.lineage(parent) else "breaks the level order: a parent's is smaller"
-            raise ValueError(f"linking {a} below {b} {what}")
+            raise ValueError(f"linking {self.labels[child]} below {self.labels[parent]} {what}")
         if (old := self._parent[child]) == parent:
             return
         if old != UNKNOWN:
@@ -341,25 +346,27 @@ class Taxonomy:
             grown = np.full((rows, len(self.levels)), UNKNOWN, dtype=np.int64)
             grown[: len(self._paths)] = self._paths
             self._paths = grown
-        changed: dict[int, list[int]] = {}
-        seen, stack = set(self._stale), list(self._stale)
-        while stack:
-            node = stack.pop()
-            changed.setdefault(self.labels[node].level, []).append(node)
-            follow = [*self._children.get(node, ()), *self._synonyms.get(node, ())]
-            below = [child for child in follow if child not in seen]
-            seen.update(below)
-            stack.extend(below)
+        nodes = np.fromiter(self._affected(), np.int64)
+        levels = _view(self._level)[nodes]
         for place, level in enumerate(self.levels):
-            if not (nodes := changed.get(level)):
-                continue
-            accepted = [self._accepted[node] for node in nodes]
-            parents = np.array([self._parent[node] for node in accepted])
+            changed = nodes[levels == level]
+            accepted = _view(self._accepted)[changed]
+            parents = _view(self._parent)[accepted]
             rows = self._paths[parents]
             rows[parents == UNKNOWN] = UNKNOWN
-            rows[:, place] = [self._column[node] for node in accepted]
-            self._paths[nodes] = rows
+            rows[:, place] = _view(self._column)[accepted]
+            self._paths[changed] = rows
         self._stale.clear()
+
+    def _affected(self) -> set[int]:
+        """What is stale, and whatever lies below it or is a synonym of it."""
+        affected = frontier = self._stale
+        while frontier:
+            below = set().union(*(self._children[node] for node in frontier & self._children.keys()))
+            below.update(*(self._synonyms[node] for node in frontier & self._synonyms.keys()))
+            frontier = below - affected
+            affected = affected | frontier
+        return affected
 
     # -- text -------------------------------------------------------------------------------------------------
 
