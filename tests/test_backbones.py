@@ -82,6 +82,30 @@ def test_same_padding_puts_the_odd_zero_last(size: int, kernel: int, stride: int
     torch.testing.assert_close(conv(x), nn.functional.conv2d(padded, conv.weight, stride=stride))
 
 
+@pytest.mark.parametrize("size", [2, 7, 8])
+@pytest.mark.parametrize(("kernel", "stride"), [(2, 2), (3, 2), (4, 2), (5, 2), (5, 4)])
+def test_without_a_backward_a_depthwise_convolution_gives_the_same_numbers(size: int, kernel: int, stride: int) -> None:
+    conv = SameConv(16, 16, kernel, stride, groups=16)
+    x = torch.randn(4, 16, size, size).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        at_rest = conv(x)
+    assert torch.equal(at_rest, conv(x))
+
+
+@pytest.mark.parametrize("name", ["tiny", "efficientnet_lite0"])
+def test_at_rest_it_says_the_same_and_learns_on_afterwards(name: str) -> None:
+    backbone, pixels = load(name), images(4, 3, 64, 64)
+    with torch.no_grad():
+        before = backbone(pixels)
+        with backbone.resting():
+            at_rest = backbone(pixels)
+    assert all(map(torch.equal, before, at_rest))
+    with torch.no_grad():
+        for parameter in backbone.parameters():
+            parameter.mul_(1.1)
+        assert not torch.equal(backbone(pixels)[0], before[0])
+
+
 def test_altered_or_missing_weights_are_refused(tmp_path: Path) -> None:
     altered = tmp_path / "weights.pth"
     content = bytearray(weights_file().read_bytes())

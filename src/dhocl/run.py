@@ -96,7 +96,8 @@ def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progr
         periodic = step % every == 0 or step == len(stream)
         if periodic or step in group_ends:
             began = time.perf_counter()
-            judged = evaluator(learner, curator.taxonomy, sets=bool(ends), classes=step in group_ends)
+            with backbone.resting():
+                judged = evaluator(learner, curator.taxonomy, sets=bool(ends), classes=step in group_ends)
             if ends:
                 judged["periodic"] = periodic
             scores = {"step": step, "samples": samples} | judged | _extras(learner, curator.taxonomy, stats)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from dhocl.backbones.layers import fold_norms
+from dhocl.backbones.layers import ConvNorm, fold_norms
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)  # per channel, on 0..1
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -77,6 +78,19 @@ class Backbone(nn.Module, ABC):
             if isinstance(module, _BatchNorm):
                 module.eval()
         return self
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Inside it does not learn: normalisations are merged into the weights once and not for every batch."""
+        merged = [module for module in self.modules() if isinstance(module, ConvNorm)]
+        with torch.no_grad():
+            for layer in merged:
+                layer.kept = layer.merged()
+        try:
+            yield
+        finally:
+            for layer in merged:
+                layer.kept = None
 
     def ready(self) -> Self:
         """Channels-last and in evaluation mode; every backbone is handed out like this."""

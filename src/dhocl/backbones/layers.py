@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
-from torch.nn.functional import conv2d
+from torch.nn.functional import conv2d, pad
 
 
 class ZeroBorder(torch.autograd.Function):
@@ -54,6 +54,9 @@ class SameConv(nn.Conv2d):
         slow = x.requires_grad and min(x.shape[2:]) < k
         if down == across == k - 1 and not slow:
             return conv2d(x, weight, bias, s, k // 2, groups=self.groups)
+        if k % 2 and down == across == k - 2 and self.groups > 1 and not torch.is_grad_enabled():
+            # As many zeros on each side, and a zero of the kernel on the first of them: no copy of the image.
+            return conv2d(x, pad(weight, (1, 0, 1, 0)), bias, s, (k - 1) // 2, groups=self.groups)
         sides = (across // 2, across - across // 2, down // 2, down - down // 2)
         padded = ZeroBorder.apply(x, *sides)  # type: ignore[no-untyped-call]
         return conv2d(padded, weight, bias, s, groups=self.groups)
@@ -70,6 +73,7 @@ class ConvNorm(nn.Module):
         super().__init__()
         self.conv = SameConv(inputs, outputs, kernel, stride, groups=groups, bias=False)
         self.norm = nn.BatchNorm2d(outputs, eps=1e-3)
+        self.kept: tuple[Tensor, Tensor] | None = None  # weight and bias, while they are known not to change
 
     def merged(self) -> tuple[Tensor, Tensor]:
         """Weight and bias of the one convolution that equals both layers."""
@@ -80,7 +84,7 @@ class ConvNorm(nn.Module):
         return self.conv.weight * scale.view(-1, 1, 1, 1), self.norm.bias - mean * scale
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.conv.convolve(x, *self.merged())
+        return self.conv.convolve(x, *(self.kept or self.merged()))
 
     @torch.no_grad()
     def folded(self) -> SameConv:
