@@ -17,9 +17,11 @@ from dhocl.sweep import Job, start
 
 
 def evaluation(quick: bool, data: Path | None) -> list[Row]:
-    """HALO with an evaluation every 50 batches on 10,000 test images, as in the paper."""
+    """HALO with an evaluation every 50 batches on 10,000 test images, as in the paper; all of CIFAR-100 if given."""
     base = RunConfig(image_size=64, samples=3200 if quick else 8000, test_samples=10_000, eval_every=1600)
-    config = base if data is None else replace(base, dataset="cifar100", data=str(data))
+    config = base
+    if data is not None:
+        config = replace(base, dataset="cifar100", data=str(data), samples=base.samples if quick else None)
     with tempfile.TemporaryDirectory() as folder:
         for _ in run(config, Path(folder) / "run"):
             pass
@@ -27,7 +29,7 @@ def evaluation(quick: bool, data: Path | None) -> list[Row]:
     judging, learning = summary["seconds_evaluating"], summary["seconds_training"]
     return [
         Row(
-            f"HALO on {config.dataset}, evaluated every 50 batches on 10,000 images",
+            f"HALO on {config.samples or 'all'} images of {config.dataset}, evaluated every 50 batches on 10,000",
             f"{judging:.1f} s evaluating / {learning:.1f} s training = {judging / learning:.2f}",
             {"eval_over_train": judging / learning},
         )

@@ -86,6 +86,7 @@ def test_same_padding_puts_the_odd_zero_last(size: int, kernel: int, stride: int
 @pytest.mark.parametrize(("kernel", "stride"), [(2, 2), (3, 2), (4, 2), (5, 2), (5, 4)])
 def test_without_a_backward_a_depthwise_convolution_gives_the_same_numbers(size: int, kernel: int, stride: int) -> None:
     conv = SameConv(16, 16, kernel, stride, groups=16)
+    conv.relu6 = size == 8
     x = torch.randn(4, 16, size, size).to(memory_format=torch.channels_last)
     with torch.no_grad():
         at_rest = conv(x)

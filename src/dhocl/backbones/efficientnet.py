@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import relu6
 
 from dhocl.backbones.base import Backbone
 from dhocl.backbones.layers import ConvNorm
@@ -46,14 +45,14 @@ class MBConv(nn.Module):
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
         wide = inputs * expansion
-        self.expand = ConvNorm(inputs, wide) if expansion > 1 else None
-        self.depthwise = ConvNorm(wide, wide, kernel, stride, groups=wide)
+        self.expand = ConvNorm(inputs, wide, relu6=True) if expansion > 1 else None
+        self.depthwise = ConvNorm(wide, wide, kernel, stride, groups=wide, relu6=True)
         self.project = ConvNorm(wide, outputs)
         self.residual = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
-        y = x if self.expand is None else relu6(self.expand(x), inplace=True)  # (B, wide, h, w)
-        y = relu6(self.depthwise(y), inplace=True)  # (B, wide, h/s, w/s)
+        y = x if self.expand is None else self.expand(x)  # (B, wide, h, w)
+        y = self.depthwise(y)  # (B, wide, h/s, w/s)
         out: Tensor = self.project(y)  # (B, outputs, h/s, w/s)
         return x + out if self.residual else out
 
@@ -63,7 +62,7 @@ class EfficientNetLite0(Backbone):
 
     def __init__(self) -> None:
         super().__init__(1280, 112, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
-        self.stem = ConvNorm(3, 32, kernel=3, stride=2)
+        self.stem = ConvNorm(3, 32, kernel=3, stride=2, relu6=True)
         blocks: list[nn.Module] = []
         inputs = 32
         for repeats, kernel, stride, expansion, outputs in STAGES:
@@ -71,17 +70,17 @@ class EfficientNetLite0(Backbone):
                 blocks.append(MBConv(inputs, outputs, kernel, stride if i == 0 else 1, expansion))
                 inputs = outputs
         self.blocks = nn.ModuleList(blocks)
-        self.head = ConvNorm(inputs, self.dim)
+        self.head = ConvNorm(inputs, self.dim, relu6=True)
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Features: average over positions after the head. Map: end of the last stage at stride 16."""
-        x = relu6(self.stem(x), inplace=True)  # (B, 32, H/2, W/2)
+        x = self.stem(x)  # (B, 32, H/2, W/2)
         fmap = x
         for i, block in enumerate(self.blocks):
             x = block(x)
             if i == MAP_BLOCK:
                 fmap = x  # (B, 112, H/16, W/16)
-        x = relu6(self.head(x), inplace=True)  # (B, 1280, H/32, W/32)
+        x = self.head(x)  # (B, 1280, H/32, W/32)
         return x.mean((2, 3)), fmap
 
 

