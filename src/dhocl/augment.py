@@ -16,13 +16,13 @@ def augment(x: Tensor, rng: np.random.Generator, flip: bool, shift: float = 0.12
     rows = _window(b, height, round(shift * height), rng)
     columns = _window(b, width, round(shift * width), rng)
     if flip:
-        mirrored = torch.from_numpy(rng.random(b) < 0.5)
-        columns = torch.where(mirrored[:, None], columns.flip(1), columns)
-    picked = x[torch.arange(b)[:, None, None], :, rows[:, :, None], columns[:, None, :]]  # (B, H, W, 3)
+        mirrored = rng.random(b) < 0.5
+        columns = np.where(mirrored[:, None], columns[:, ::-1], columns)
+    image, rows, columns = np.arange(b)[:, None, None], rows[:, :, None], columns[:, None, :]
+    picked = x[torch.from_numpy(image), :, torch.from_numpy(rows), torch.from_numpy(columns)]  # (B, H, W, 3)
     return picked.permute(0, 3, 1, 2)
 
 
-def _window(b: int, size: int, reach: int, rng: np.random.Generator) -> Tensor:
+def _window(b: int, size: int, reach: int, rng: np.random.Generator) -> np.ndarray:
     """(b, size) source indices along one side."""
-    offsets = torch.from_numpy(rng.integers(-reach, reach + 1, b))
-    return (torch.arange(size) + offsets[:, None]).clamp(0, size - 1)
+    return np.clip(np.arange(size) + rng.integers(-reach, reach + 1, b)[:, None], 0, size - 1)

@@ -91,9 +91,10 @@ class Reservoir(Memory):
         n = len(items["y"])
         arrival = self.seen + np.arange(n)
         slots = np.where(arrival < self.capacity, arrival, (self._rng.random(n) * (arrival + 1)).astype(np.int64))
+        kept = np.flatnonzero(slots < self.capacity)[::-1]
         # Of several items drawn to one slot the last stays, as if they had come one by one.
-        last = {int(slot): row for row, slot in enumerate(slots) if slot < self.capacity}
-        return np.array(list(last.values()), dtype=np.int64), np.array(list(last), dtype=np.int64)
+        taken, last = np.unique(slots[kept], return_index=True)
+        return kept[last], taken
 
 
 class Everything(Memory):

@@ -71,7 +71,8 @@ class ER(Learner):
 
     def augmented(self, x: Tensor) -> Tensor:
         """As many views of the images as the loss wants, one after the other."""
-        return torch.cat([augment(x, self.rng, self.setup.flip) for _ in range(self.objective.views)])
+        views = [augment(x, self.rng, self.setup.flip) for _ in range(self.objective.views)]
+        return torch.cat(views) if len(views) > 1 else views[0]
 
     @torch.no_grad()
     def predict(self, x: Tensor) -> dict[int, Tensor]:
