@@ -52,4 +52,4 @@ def test_biodiversity(tmp_path: Path) -> None:
     assert old.isdisjoint(label.name for label in tree)
 
     again = run("--observations", 90, "--out", out)
-    assert (again.returncode, again.stderr) == (1, f"{out} holds an archive already: name a new folder\n")
+    assert (again.returncode, again.stderr) == (2, f"{out} holds an archive already: name a new folder\n")

@@ -134,4 +134,5 @@ if __name__ == "__main__":
     try:
         typer.run(main)
     except InputError as error:
-        sys.exit(str(error))
+        print(error, file=sys.stderr)
+        sys.exit(2)

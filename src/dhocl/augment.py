@@ -25,4 +25,5 @@ def augment(x: Tensor, rng: np.random.Generator, flip: bool, shift: float = 0.12
 
 def _window(b: int, size: int, reach: int, rng: np.random.Generator) -> np.ndarray:
     """(b, size) source indices along one side."""
-    return np.clip(np.arange(size) + rng.integers(-reach, reach + 1, b)[:, None], 0, size - 1)
+    moved: np.ndarray = np.arange(size) + rng.integers(-reach, reach + 1, b)[:, None]
+    return moved.clip(0, size - 1)
