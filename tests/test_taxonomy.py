@@ -65,6 +65,16 @@ def _everything(tree: Taxonomy) -> list[object]:
     ]
 
 
+def test_a_batch_may_be_of_one() -> None:
+    tree = Taxonomy()
+    bird, robin, wren = (tree.add(Label(name, level)) for name, level in (("bird", 0), ("robin", 1), ("wren", 1)))
+    tree.merge(wren, robin)
+    one = torch.tensor([wren])
+    assert tree.resolve(one).tolist() == [robin]
+    assert [(level, rows.tolist(), columns.tolist()) for level, rows, columns in tree.by_level(one)] == [(1, [0], [0])]
+    assert tree.complete(torch.tensor([bird])).tolist() == [[0, -1]]
+
+
 @given(st.lists(st.tuples(st.text(), st.integers(0, 3)), unique=True))
 def test_any_name_survives_the_event_log(names: list[tuple[str, int]]) -> None:
     tree = Taxonomy()

@@ -136,7 +136,7 @@ class Taxonomy:
 
     def resolve(self, y: Tensor) -> Tensor:
         """(B,) node ids -> the same with accepted classes for synonyms."""
-        return torch.from_numpy(_view(self._accepted)[y]) if self.merges else y
+        return torch.from_numpy(_view(self._accepted)[y.numpy()]) if self.merges else y
 
     @property
     def merges(self) -> int:
@@ -196,7 +196,7 @@ class Taxonomy:
 
     def by_level(self, y: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
         """The labels (B,) of a batch as they were given: for each level its rows (n,) and their columns (n,)."""
-        levels = torch.from_numpy(_view(self._level)[y])
+        levels = torch.from_numpy(_view(self._level)[y.numpy()])
         for level in torch.unique(levels).tolist():
             rows = (levels == level).nonzero()[:, 0]
             yield level, rows, self.paths[y[rows], self.levels.index(level)]
