@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from dhocl.backbones import Backbone
+from dhocl.heads.linear import Affine
 from dhocl.network import Network, Output
 
 
@@ -18,7 +19,7 @@ class Snapshot:
     def __init__(self, net: Network) -> None:
         self._net = net
         self._f: Backbone | None = None
-        self._rows: dict[int, Tensor] = {}  # weight and bias of the linear heads then
+        self._heads: dict[int, Affine] = {}  # as they were then
 
     @property
     def taken(self) -> bool:
@@ -26,15 +27,15 @@ class Snapshot:
 
     def take(self) -> None:
         self._f = self._copy()
-        self._rows = {level: rows.detach().clone() for level, rows in self._net.heads.rows().items()}
+        heads = self._net.heads.levels
+        self._heads = {level: Affine(*(part.detach().clone() for part in head)) for level, head in heads.items()}
 
     @torch.no_grad()
     def __call__(self, pixels: Tensor) -> Output:
         """What the network would have said then, of the classes known then."""
         assert self._f is not None
         features, feature_map = self._f(pixels)
-        logits = {level: features @ rows[:, :-1].t() + rows[:, -1] for level, rows in self._rows.items()}
-        return Output(logits, features, feature_map)
+        return Output({level: head(features) for level, head in self._heads.items()}, features, feature_map)
 
     def _copy(self) -> Backbone:
         twin = copy.deepcopy(self._net.f)
@@ -45,10 +46,13 @@ class Snapshot:
     def state_dict(self) -> dict[str, Any]:
         if self._f is None:
             return {}
-        return {"f": self._f.state_dict(), "rows": {str(level): rows for level, rows in self._rows.items()}}
+        return {"f": self._f.state_dict(), "heads": {str(level): head._asdict() for level, head in self._heads.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if "f" in state:
             self._f = self._copy()
             self._f.load_state_dict(state["f"])
-            self._rows = {int(level): rows.clone() for level, rows in state["rows"].items()}
+            self._heads = {
+                int(level): Affine(head["weight"].clone(), head["bias"].clone())
+                for level, head in state["heads"].items()
+            }

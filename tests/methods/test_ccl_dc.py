@@ -156,13 +156,14 @@ def test_peers_share_values_of_the_backbone_and_nothing_else() -> None:
         assert a.data_ptr() != b.data_ptr()
     learner.learn(known(1)[0], TREE)
     assert learner.net.optimizer is not learner.peer.optimizer
-    for level, rows in learner.net.heads.rows().items():
-        assert rows.shape == learner.peer.heads.rows()[level].shape
+    for level, head in learner.net.heads.levels.items():
+        assert head.weight.shape == learner.peer.heads.levels[level].weight.shape
     fresh = CCLDC(setup(), CclDcSettings())
     for net in (fresh.net, fresh.peer):
         net.grow(TREE)
-    for level, rows in fresh.net.heads.rows().items():
-        assert (rows - fresh.peer.heads.rows()[level]).abs().max() > 1e-3, "heads must start apart, or KL stays 0"
+    for level, head in fresh.net.heads.levels.items():
+        apart = (head.weight - fresh.peer.heads.levels[level].weight).abs().max()
+        assert apart > 1e-3, "heads must start apart, or KL stays 0"
     moved = [(a - b).abs().max() for a, b in zip(parameters(learner.net), parameters(learner.peer), strict=True)]
     assert max(moved) > 0
 

@@ -191,7 +191,7 @@ def test_prototypes_predict_and_linear_heads_do_not() -> None:
     feed(learner, stream(3))
     x, _ = exam()
     before = learner.predict(x)
-    for name in ("linear.0", "linear.1"):
+    for name in ("linear.0.weight", "linear.1.weight"):
         learner.net.optimizer._named[name].data.add_(1)
     assert_same(before, learner.predict(x), "linear heads have no say")
     learner.heads.levels[1].bank.parameter.data.copy_(normal(*learner.heads.levels[1].bank.parameter.shape))

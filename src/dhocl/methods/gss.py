@@ -119,9 +119,10 @@ class GSS(ER):
     @torch.no_grad()
     def directions(self, x: Tensor, y: Tensor) -> Directions:
         """Wᵀ(p - onehot) and the features of images (n, 3, H, W) with labels (n,), each scaled to length 1."""
-        output, heads = self.net(x), self.net.heads.rows()
+        output, heads = self.net(x), self.net.heads.levels
         gradients = torch.empty_like(output.features)  # (n, d)
         for level, rows, columns in self.tree.by_level(y):
-            residuals = output.logits[level][rows].softmax(1) - F.one_hot(columns, len(heads[level]))
-            gradients[rows] = residuals @ heads[level][:, :-1]
+            logits = output.logits[level][rows]
+            residuals = logits.softmax(1) - F.one_hot(columns, logits.shape[1])
+            gradients[rows] = residuals @ heads[level].weight
         return Directions(F.normalize(gradients), F.normalize(output.features))

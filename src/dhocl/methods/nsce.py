@@ -163,8 +163,8 @@ class NsCE(ER):
     def concentration(self) -> Tensor:
         """Σ_h -‖W‖₁ / ‖W‖₂ / d of the old classes; before there are any, as in NsCE, with a plus of the whole head."""
         terms = []
-        for level, rows in self.net.heads.rows().items():
-            W, old = rows[:, :-1], self.prototypes.old[level]
+        for level, (W, _) in self.net.heads.levels.items():
+            old = self.prototypes.old[level]
             terms.append((-l1_over_l2(W[:old]) if old else l1_over_l2(W)) / W.shape[1])
         return torch.stack(terms).sum()
 
