@@ -22,6 +22,7 @@ from rich.progress import track
 from dhocl.classifier import Classifier
 from dhocl.config import RunConfig
 from dhocl.knowledge import Oracle
+from dhocl.metrics import calibration_error
 from dhocl.run import load_dataset, make_plan
 from dhocl.service.beliefs import believe
 from dhocl.service.model import Model
@@ -31,11 +32,8 @@ from dhocl.taxonomy import UNKNOWN, Label
 Answers = dict[str, list[tuple[float, bool]]]  # rank -> probability of the answer, and whether it was right
 
 
-def error(answers: list[tuple[float, bool]], bins: int = 10) -> float:
-    p, right = np.array([a for a, _ in answers]), np.array([b for _, b in answers])
-    place = np.minimum((p * bins).astype(int), bins - 1)
-    gaps = [abs(p[place == b].sum() - right[place == b].sum()) for b in range(bins)]
-    return float(sum(gaps) / len(p))
+def error(answers: list[tuple[float, bool]]) -> float:
+    return calibration_error(*torch.tensor(answers).t(), bins=10)
 
 
 def note(model: Model, x: torch.Tensor, labels: list[Label], raw: Answers, calibrated: Answers) -> None:

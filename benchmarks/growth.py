@@ -112,11 +112,13 @@ def one_by_one(quick: bool) -> list[Row]:
             if i == start:
                 optimizer.step(heads(features)[0].sum())  # so that there are moments to grow
         spent.append(1e6 * (time.perf_counter() - began) / (end - start))
+    size = sum(t.nbytes for part in (heads, optimizer) for t in _tensors(part.state_dict())) + analytic.W.nbytes
     return [
         Row(
             f"growing from 0 to {counts[-1]:,} classes one by one",
-            f"{', '.join(f'{t:.0f}' for t in spent)} µs a class (up to {', '.join(f'{n:,}' for n in counts[1:])})",
-            {"grow_us_first": spent[0], "grow_us_last": spent[-1]},
+            f"{', '.join(f'{t:.0f}' for t in spent)} µs a class (up to {', '.join(f'{n:,}' for n in counts[1:])}), "
+            f"{size / 1e6:.0f} MB at the end",
+            {"grow_us_first": spent[0], "grow_us_last": spent[-1], "grown_mb": size / 1e6},
         )
     ]
 
@@ -157,11 +159,12 @@ def alignment(quick: bool) -> list[Row]:
             prototypes.tick()
         pairs = sum(n * place for place, n in enumerate(tree.widths.values()))
         took = float(np.median(take_turns({"both": partial(_regularise, prototypes, patches, tree)}, 5)["both"]))
+        size = sum(t.nbytes for t in _tensors(prototypes.state_dict())) / 1e6
         told.append(
             Row(
                 f"alignment and drift, {pairs:,} pairs ({classes:,} classes, {levels} levels)",
-                f"{took:.1f} ms",
-                {f"alignment_ms_{classes}x{levels}": took},
+                f"{took:.1f} ms, prototypes {size:.0f} MB",
+                {f"alignment_ms_{classes}x{levels}": took, f"prototypes_mb_{classes}x{levels}": size},
             )
         )
     return told

@@ -7,17 +7,20 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import cycle
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from timing import Row, ratio, take_turns
+from torch import Tensor
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 from worlds import BATCH, REPLAY, World, full_tree, make_learner
 
 from dhocl import backbones
 from dhocl.backbones import Backbone, frozen
+from dhocl.data.files import read_ahead
 from dhocl.heads.analytic import AnalyticHeads
 from dhocl.heads.linear import LinearHeads
 from dhocl.heads.predla import PredLA
@@ -53,19 +56,21 @@ class Step:
     """HALO in a world where every class is known and the memory is full."""
 
     def __init__(self, world: World, backbone: Backbone) -> None:
-        self._batches = [world.batch() for _ in range(8)]
-        self._named = [world.names(batch.y) for batch in self._batches]
+        rows = [torch.arange(place * BATCH, (place + 1) * BATCH) for place in range(8)]
+        self._ahead = read_ahead(world.images(8 * BATCH), cycle(rows))
+        self._named = cycle([world.names(world.labels(BATCH)) for _ in rows])
         self._curator = Curator(Oracle(world.tree), delay=0)
         self._curator.observe(list(world.tree))
         self.learner = make_learner("halo", copy.deepcopy(backbone))
-        self._at = 0
         for _ in range(22):  # until prototypes have been kept, too
             self.step()
 
     def step(self) -> None:
-        batch, labels = self._batches[self._at % 8], self._named[self._at % 8]
-        self._at += 1
-        self.learner.learn(Batch(batch.x, self._curator.observe(labels)), self._curator.taxonomy)
+        x, y = self.load(), self._curator.observe(next(self._named))
+        self.learner.learn(Batch(x, y), self._curator.taxonomy)
+
+    def load(self) -> Tensor:
+        return next(self._ahead)
 
 
 def measure(classes: int, levels: int, turns: int) -> tuple[float, float]:
@@ -110,6 +115,7 @@ PIECES: list[tuple[Any, str, str]] = [
     (Memory, "insert", "memory"),
     (Memory, "sample", "memory"),
     (Curator, "observe", "curator"),
+    (Step, "load", "loader"),
     (Optimizer, "step", "AdamW"),
     (halo, "augment", "augment"),
     (halo, "haf", "losses"),

@@ -11,8 +11,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -24,8 +22,8 @@ import httpx
 import numpy as np
 import typer
 from PIL import Image
+from soak import Server
 
-START = "from dhocl.cli import main; main()"
 POSTED = 8  # images a request
 PREDICTORS = 2
 CLASSES = 20
@@ -91,11 +89,9 @@ def main(
 ) -> None:
     images = photographs(64, 0)
     with tempfile.TemporaryDirectory() as folder:
-        options = ["--levels", "species", "--backbone", backbone, "--image-size", str(image_size), "--queue", "256"]
-        command = [sys.executable, "-c", START, "serve", "--model", f"{folder}/model", "--port", "0", *options]
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert server.stdout is not None
-        address = server.stdout.readline().removeprefix("dhocl: ").strip()
+        options = ["--levels", "species", "--backbone", backbone, "--image-size", image_size, "--queue", 256]
+        server = Server(Path(folder) / "model", *options)
+        address = server.address
         client = httpx.Client(base_url=address, timeout=60)
 
         def metrics() -> dict[str, Any]:
@@ -117,9 +113,8 @@ def main(
         rate = (metrics()["learned"] - before) / (time.monotonic() - began)
         stop.set()
         poster.join()
-        memory = int(Path(f"/proc/{server.pid}/status").read_text().split("VmHWM:")[1].split()[0]) // 1024
-        server.send_signal(signal.SIGTERM)
-        server.wait()
+        memory = server.peak_megabytes
+        server.end(signal.SIGTERM)
     report = {
         "backbone": backbone,
         "image_size": image_size,

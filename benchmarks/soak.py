@@ -99,10 +99,8 @@ class Posters:
 class Server:
     """The command itself, in a process of its own."""
 
-    def __init__(self, folder: Path, queue: int, every: int) -> None:
-        options = ["--levels", "kind,species", "--backbone", "tiny", "--image-size", SIZE, "--buffer", 200_000]
-        limits = ["--port", 0, "--queue", queue, "--checkpoint-every", every]
-        command = [sys.executable, "-c", START, "serve", "--model", folder, *options, *limits]
+    def __init__(self, folder: Path, *options: object) -> None:
+        command = [sys.executable, "-c", START, "serve", "--model", folder, "--port", 0, *options]
         self._process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.address = self._process.stdout.readline().removeprefix("dhocl: ").strip()
@@ -110,6 +108,11 @@ class Server:
     def end(self, how: signal.Signals) -> int:
         self._process.send_signal(how)
         return self._process.wait()
+
+    @property
+    def peak_megabytes(self) -> int:
+        """Memory that it has had at most."""
+        return int(Path(f"/proc/{self._process.pid}/status").read_text().split("VmHWM:")[1].split()[0]) // 1024
 
 
 def _png(image: np.ndarray) -> bytes:
@@ -155,19 +158,21 @@ def main(
     out: Annotated[Path | None, typer.Option(help="Also write the numbers as JSON.")] = None,
 ) -> None:
     rng = random.Random(seed)
+    options = ["--levels", "kind,species", "--backbone", "tiny", "--image-size", SIZE, "--buffer", 200_000]
+    options += ["--queue", queue, "--checkpoint-every", every]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"
         crowd = Posters(posters, most)
         began = time.monotonic()
         for kill in range(kills):
-            server, before = Server(folder, queue, every), len(crowd.accepted)
+            server, before = Server(folder, *options), len(crowd.accepted)
             crowd.address = server.address
             while rng.random() < 0.99 and crowd.busy and len(crowd.accepted) == before:
                 time.sleep(0.05)  # most of the time something is accepted; sometimes it does not come to that
             time.sleep(rng.uniform(0, longest))
             server.end(signal.SIGKILL)
             print(f"\rkill {kill + 1} of {kills}, {len(crowd.accepted)} accepted", end="", file=sys.stderr, flush=True)
-        server = Server(folder, queue, every)
+        server = Server(folder, *options)
         crowd.address = server.address
         time.sleep(1)
         crowd.stop()
