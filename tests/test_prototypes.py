@@ -17,6 +17,7 @@ from dhocl.heads.prototypes import (
     bank_similarity,
     class_scores,
     cluster_and_separation,
+    gather,
     temporal_drift,
 )
 from dhocl.metrics import correlation
@@ -69,6 +70,13 @@ def test_bank_similarity_is_the_largest_cosine(seed: int) -> None:
     a, b = unit(3, 4, 8, seed=seed), unit(3, 4, 8, seed=seed + 1)
     by_hand = torch.stack([torch.stack([p @ q for p in a[i] for q in b[i]]).max() for i in range(3)])
     torch.testing.assert_close(bank_similarity(Banks.of(2 * a), Banks.of(0.1 * b)), by_hand)
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=4).filter(any), st.data())
+def test_rows_gathered_from_parts_are_those_of_all_parts_together(sizes: list[int], data: st.DataObject) -> None:
+    parts = [unit(size, 2, 3, seed=place) for place, size in enumerate(sizes)]
+    rows = torch.tensor(sorted(data.draw(st.lists(st.integers(0, sum(sizes) - 1), min_size=1))))
+    assert torch.equal(gather(parts, rows), torch.cat(parts)[rows])
 
 
 @given(st.lists(st.integers(-1, 4), min_size=1, max_size=20), seeds)
@@ -147,6 +155,42 @@ def test_alignment_moves_distances_toward_the_tree(letter: bool) -> None:
         optimizer.step(prototypes.losses(patches, targets, TREE).alignment)
     after = correlation(prototypes.distances(1)[above], TREE.distances(1)[above])
     assert after > before + 0.2
+
+
+def test_alignment_by_hand_where_each_class_has_one_stranger() -> None:
+    tree = balanced_tree(2, 1, 1)
+    prototypes, _ = fresh(HprSettings(prototype_size=4))
+    prototypes.grow(unit(6, 5, 4), tree.complete(tree.nodes(2).repeat(3)), tree)
+    banks = [F.normalize(prototypes._bank(level).parameter.detach(), dim=2) for level in (0, 1, 2)]
+
+    def similarity(coarse: int, c: int, fine: int, d: int) -> float:
+        return float((banks[coarse][c] @ banks[fine][d].t()).max())
+
+    hinges = [
+        max(0.0, 0.1 - similarity(coarse, c, fine, c) + similarity(coarse, c, fine, 1 - c))
+        for coarse, fine in ((0, 1), (0, 2), (1, 2))
+        for c in (0, 1)
+    ]
+    alignment = prototypes.losses(unit(6, 5, 4), tree.complete(tree.nodes(2).repeat(3)), tree).alignment
+    assert alignment.item() == pytest.approx(sum(hinges) / 6, abs=1e-6)
+
+
+def test_drift_is_of_what_the_cache_holds_at_every_level() -> None:
+    prototypes, _ = fresh(HprSettings(prototype_size=8, prototypes=1, cache_every=1, top_patches=1.0))
+    patches, targets = unit(12, 4, 8), TREE.complete(TREE.nodes(1))
+    young = balanced_tree(2, 2)  # what was known when the cache was made
+    prototypes.grow(patches, torch.full((12, 2), -1), young)
+    prototypes.tick()
+    then = [prototypes._bank(level).parameter.detach().clone() for level in (0, 1)]
+    prototypes.grow(patches, targets, TREE)
+    changes = []
+    with torch.no_grad():
+        for level in (0, 1):
+            parameter = prototypes._bank(level).parameter
+            parameter.copy_(unit(*parameter.shape, seed=5 + level))
+            now = parameter[: len(then[level])]
+            changes.append(((now - then[level]).flatten(0, 1) @ patches.flatten(0, 1).t()).square().mean(1))
+    torch.testing.assert_close(prototypes.losses(patches, targets, TREE).drift, torch.cat(changes).mean())
 
 
 @pytest.mark.parametrize("letter", [False, True])

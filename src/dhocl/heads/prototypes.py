@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -31,11 +32,13 @@ class Banks(NamedTuple):
     def of(cls, prototypes: Tensor) -> Banks:
         return cls(prototypes, torch.linalg.vector_norm(prototypes, dim=2).clamp_min(1e-12))
 
-    def pick(self, *classes: Tensor) -> list[Banks]:
-        """Those of some classes (n,) each; all at once, since the backward of a choice is as large as all there is."""
-        together, sizes = torch.cat(classes), [len(some) for some in classes]
-        picked = (part.index_select(0, together).split(sizes) for part in self)  # type: ignore[no-untyped-call]
-        return list(map(Banks, *picked))
+
+def gather(parts: Sequence[Tensor], rows: Tensor) -> Tensor:
+    """Ascending rows (n,), at least one, counted through parts (n_i, ...); without putting all parts together first."""
+    starts = list(accumulate(map(len, parts), initial=0))
+    edges = torch.searchsorted(rows, torch.tensor(starts[1:-1]))
+    own = zip(parts, starts, rows.tensor_split(edges), strict=False)
+    return torch.cat([part.index_select(0, some - start) for part, start, some in own if len(some)])
 
 
 def class_scores(patches: Tensor, banks: Banks) -> Tensor:
@@ -179,57 +182,54 @@ class Prototypes:
     def losses(self, patches: Tensor, targets: Tensor, taxonomy: Taxonomy) -> Losses:
         """What the patches (B, P, k) of images with these targets (B, levels) cost."""
         unit = F.normalize(patches, dim=2)
-        every = Banks.of(torch.cat([self._banks[level].parameter for level in self.levels]))
         return Losses(
-            self._classification(patches, unit, every, targets),
-            self._alignment(every, taxonomy),
-            self._drift(unit.flatten(0, 1), every),
+            self._classification(patches, unit, targets),
+            self._alignment(taxonomy),
+            self._drift(unit.flatten(0, 1)),
         )
 
-    def _classification(self, patches: Tensor, unit: Tensor, every: Banks, targets: Tensor) -> Tensor:
+    def _classification(self, patches: Tensor, unit: Tensor, targets: Tensor) -> Tensor:
         """Σ_h CE + 0.8 cluster - 0.08 separation over the rows labelled at h."""
         s = self.settings
         total = torch.zeros(())
-        widths = [len(self._banks[level]) for level in self.levels]
-        banks = map(Banks, *(part.split(widths) for part in every))  # type: ignore[no-untyped-call]
-        for place, (level, bank) in enumerate(zip(self.levels, banks, strict=True)):
+        for place, level in enumerate(self.levels):
             rows = (targets[:, place] != UNKNOWN).nonzero()[:, 0]
             if not len(rows):
                 continue
-            columns = targets[rows, place]
-            scores = class_scores(unit.index_select(0, rows), bank)  # (b, C, J)
+            columns, bank = targets[rows, place], self._banks[level].parameter
+            scores = class_scores(unit.index_select(0, rows), Banks.of(bank))  # (b, C, J)
             if s.letter:
-                logits, nearest = scores.sum(2), _nearest_squared(patches[rows], self._banks[level].parameter)
+                logits, nearest = scores.sum(2), _nearest_squared(patches[rows], bank)
             else:
                 logits, nearest = s.logit_scale * scores.sum(2), 2 - 2 * scores.amax(2)
             cluster, separation = cluster_and_separation(nearest, columns)
             total = total + F.cross_entropy(logits, columns) + s.cluster * cluster - s.separation * separation
         return total
 
-    def _alignment(self, every: Banks, taxonomy: Taxonomy) -> Tensor:
+    def _alignment(self, taxonomy: Taxonomy) -> Tensor:
         """max(0, m - S(P_a, P_d) + S(P_a, P_-)) of every ancestor a of every class d."""
         pairs = taxonomy.derived("pairs", lambda: all_pairs(taxonomy))
         picked = self._choose(len(pairs.descendant))
+        if not len(picked):
+            return torch.zeros(())
         strangers = pairs.strangers(picked, self._rng)
-        a, descendant, stranger = every.pick(pairs.ancestor[picked], pairs.descendant[picked], strangers)
+        classes = torch.cat([pairs.ancestor[picked], pairs.descendant[picked], strangers])
+        rows, places = torch.unique(classes, return_inverse=True)
+        banks = Banks.of(gather([self._banks[level].parameter for level in self.levels], rows))
+        a, descendant, stranger = map(Banks, *(part.index_select(0, places).chunk(3) for part in banks))
         hinge = (self.settings.margin - bank_similarity(a, descendant) + bank_similarity(a, stranger)).clamp_min(0)
         return self._reduce(hinge, len(pairs.descendant))
 
-    def _drift(self, patches: Tensor, every: Banks) -> Tensor:
+    def _drift(self, patches: Tensor) -> Tensor:
         """That of every prototype that the cache holds: unit patches (N, k)."""
-        picked = self._choose(sum(map(len, self._cached.values())))
-        rows, cached = [picked[:0]], [patches[:0].detach()]
-        start = before = 0  # of a level, among what is cached and among all
-        for level in self.levels:
-            held = self._cached.get(level, patches[:0])
-            own = picked[(picked >= start) & (picked < start + len(held))] - start
-            rows.append(own + before)
-            cached.append(held[own])
-            start += len(held)
-            before += len(self._banks[level]) * self.settings.prototypes
-        bank = F.normalize(every.prototypes.flatten(0, 1).index_select(0, torch.cat(rows)), dim=1)
-        drift = temporal_drift(patches, bank, torch.cat(cached), self.settings.top_patches)
-        return self._reduce(drift, start)
+        then = {level: self._cached[level] for level in sorted(self._cached)}
+        now = [self._banks[level].parameter.flatten(0, 1)[: len(cached)] for level, cached in then.items()]
+        total = sum(map(len, now))
+        picked = self._choose(total)
+        if not len(picked):
+            return torch.zeros(())
+        bank, cached = F.normalize(gather(now, picked), dim=1), gather(list(then.values()), picked)
+        return self._reduce(temporal_drift(patches, bank, cached, self.settings.top_patches), total)
 
     def _choose(self, total: int) -> Tensor:
         """What to look at of so many: everything, or `SAMPLED` at random."""
@@ -239,8 +239,6 @@ class Prototypes:
 
     def _reduce(self, terms: Tensor, population: int) -> Tensor:
         """The average, or with `letter` the paper's sum, estimated from what was looked at."""
-        if not len(terms):
-            return torch.zeros(())
         return terms.mean() * (population if self.settings.letter else 1)
 
     def tick(self) -> None:
