@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dhocl.backbones import BACKBONES, IMAGENET_MEAN, IMAGENET_STD, Backbone, frozen, load, wrap
+from dhocl.backbones import BACKBONES, IMAGENET_MEAN, IMAGENET_STD, Backbone, frozen, load, side_by_side, wrap
 from dhocl.backbones.efficientnet import read_weights, weights_file
 from dhocl.backbones.layers import ConvNorm, SameConv, ZeroBorder
 from dhocl.errors import InputError
@@ -105,6 +106,49 @@ def test_at_rest_it_says_the_same_and_learns_on_afterwards(name: str) -> None:
         for parameter in backbone.parameters():
             parameter.mul_(1.1)
         assert not torch.equal(backbone(pixels)[0], before[0])
+
+
+@pytest.mark.parametrize("name", ["tiny", "efficientnet_lite0"])
+def test_in_parts_side_by_side_it_says_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dhocl.backbones.parts.PART", 8 * 64 * 64)
+    backbone, pixels = load(name), images(20, 3, 64, 64)
+    sizes = []
+    encode = backbone.encode
+
+    def seen(x: Tensor) -> tuple[Tensor, Tensor]:
+        sizes.append((len(x), torch.get_num_threads(), torch.is_grad_enabled()))
+        return encode(x)
+
+    monkeypatch.setattr(backbone, "encode", seen)
+    with torch.no_grad():
+        whole = backbone(pixels)
+        with side_by_side():
+            parts = backbone(pixels)
+    for a, b in zip(whole, parts, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+    assert sorted(sizes[1:]) == [(4, 1, False), (8, 1, False), (8, 1, False)]
+    with side_by_side():
+        backbone(pixels)  # it could learn: not in parts
+    assert [size for size, *_ in sizes[4:]] == [20]
+
+
+def test_side_by_side_leaves_threads_as_they_were_and_concerns_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dhocl.backbones.parts.PART", 32 * 32)
+    backbone, pixels, before = load("tiny"), images(3, 3, 32, 32), torch.get_num_threads()
+    sizes = []
+    encode = backbone.encode
+    monkeypatch.setattr(backbone, "encode", lambda x: (sizes.append(len(x)), encode(x))[1])
+    torch.set_num_threads(3)
+    try:
+        with torch.no_grad(), side_by_side(), ThreadPoolExecutor(1) as other:
+            backbone(pixels)
+            assert sizes == [1, 1, 1]
+            other.submit(torch.no_grad()(backbone.forward), pixels).result()
+            assert sizes == [1, 1, 1, 3]
+        with ThreadPoolExecutor(1) as later:
+            assert torch.get_num_threads() == later.submit(torch.get_num_threads).result() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_altered_or_missing_weights_are_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dhocl.backbones import PART
 from dhocl.data.dataset import Dataset
 from dhocl.data.files import Files, read_ahead
 from dhocl.decode import decode_paths, folded
@@ -26,7 +27,7 @@ from dhocl.taxonomy import UNKNOWN, Taxonomy
 Scores = dict[str, Any]  # what one evaluation says, as it goes to curve.jsonl
 Guesses = dict[int, tuple[Tensor, Tensor]]  # per level the highest probability (n,) and its column (n,)
 
-CHUNK = 125  # images predicted at once
+CHUNK = 4 * PART  # pixels predicted at once: 512 images of 64 px
 
 
 class Evaluator:
@@ -40,7 +41,8 @@ class Evaluator:
         tree, test = dataset.tree, dataset.test
         self._tree = tree
         self._images = test.images
-        self._kept = [] if isinstance(test.images, Files) else list(torch.split(test.images, CHUNK))
+        self._at_once = max(1, CHUNK * 3 * len(test.images) // test.images.nbytes)
+        self._kept = [] if isinstance(test.images, Files) else list(torch.split(test.images, self._at_once))
         self._truth = tree.paths[test.nodes]  # (n, levels) true columns
         self._heights = tree.distances(tree.levels[-1]).to(torch.uint8)
 
@@ -50,7 +52,8 @@ class Evaluator:
         With `sets` also pw-JS, with `classes` also the accuracy of each class: what settings of earlier work ask for.
         """
         plain, decoded = [], []
-        for x in self._kept or read_ahead(self._images, torch.split(torch.arange(len(self._images)), CHUNK)):
+        rows = torch.arange(len(self._images))
+        for x in self._kept or read_ahead(self._images, torch.split(rows, self._at_once)):
             probabilities = folded(learner.predict(x), taxonomy)
             plain.append(_best(probabilities))
             decoded.append(_best(decode_paths(probabilities, taxonomy)))

@@ -12,7 +12,7 @@ import torch
 
 from dhocl import backbones, checkpoint, data
 from dhocl.allocator import keep_freed_memory
-from dhocl.backbones import Backbone
+from dhocl.backbones import Backbone, side_by_side
 from dhocl.config import RunConfig, find_method, method_settings
 from dhocl.data import Dataset, Selection
 from dhocl.errors import InputError
@@ -96,7 +96,7 @@ def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progr
         periodic = step % every == 0 or step == len(stream)
         if periodic or step in group_ends:
             began = time.perf_counter()
-            with backbone.resting():
+            with backbone.resting(), side_by_side():
                 judged = evaluator(learner, curator.taxonomy, sets=bool(ends), classes=step in group_ends)
             if ends:
                 judged["periodic"] = periodic

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dhocl.backbones.layers import ConvNorm, fold_norms
+from dhocl.backbones.parts import Encoded, in_parts
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)  # per channel, on 0..1
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -50,10 +51,10 @@ class Backbone(nn.Module, ABC):
         self.register_buffer("std", 255 * torch.tensor(std).view(1, 3, 1, 1), persistent=False)
 
     @abstractmethod
-    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def encode(self, x: Tensor) -> Encoded:
         """Normalised images (B, 3, H, W) -> features (B, dim), map (B, map_dim, h, w)."""
 
-    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, pixels: Tensor) -> Encoded:
         """Pixels (B, 3, H, W), uint8 or float on 0..255 -> features (B, dim), map (B, map_dim, h, w).
 
         The map is taken at stride 16 where the network has such a stage. The network may be on a GPU: what goes in and
@@ -62,6 +63,10 @@ class Backbone(nn.Module, ABC):
         if pixels.ndim != 4 or pixels.shape[1] != 3:
             raise ValueError(f"a backbone takes pixels of shape (B, 3, H, W), got {tuple(pixels.shape)}")
         self.meter.units += len(pixels) * (3 if torch.is_grad_enabled() and not self.is_frozen else 1)
+        on_cpu = self.mean.device.type == "cpu"
+        return in_parts(self._encode_pixels, pixels) if on_cpu else self._encode_pixels(pixels)
+
+    def _encode_pixels(self, pixels: Tensor) -> Encoded:
         x = pixels.to(self.mean.device, self.mean.dtype, memory_format=torch.channels_last)  # (B, 3, H, W)
         features, feature_map = self.encode((x - self.mean).div_(self.std))
         return features.cpu(), feature_map.cpu()

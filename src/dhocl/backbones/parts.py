@@ -1,0 +1,48 @@
+"""A large batch in parts, each taken through all layers by one thread: so none waits for another at every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor
+
+PART = 2**19  # pixels: 128 images of 64 px
+
+Encoded = tuple[Tensor, Tensor]  # features (B, dim), map (B, map_dim, h, w)
+
+_POOL: ContextVar[ThreadPoolExecutor | None] = ContextVar("pool", default=None)
+
+
+@contextmanager
+def side_by_side() -> Iterator[None]:
+    """Inside, and in this thread alone, backbones on a CPU that do not learn take their batches in parts."""
+    threads = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(threads, initializer=_work_alone) as pool:
+            token = _POOL.set(pool)
+            try:
+                yield
+            finally:
+                _POOL.reset(token)
+    finally:
+        torch.set_num_threads(threads)  # for threads to come, which start with what was last set in any
+
+
+def in_parts(encode: Callable[[Tensor], Encoded], pixels: Tensor) -> Encoded:
+    """encode(pixels), (B, 3, H, W)."""
+    pool = _POOL.get()
+    parts = torch.split(pixels, max(1, PART // (pixels.shape[2] * pixels.shape[3])))
+    if pool is None or len(parts) == 1 or torch.is_grad_enabled():
+        return encode(pixels)
+    features, maps = zip(*pool.map(encode, parts), strict=True)
+    return torch.cat(features), torch.cat(maps)
+
+
+def _work_alone() -> None:
+    """A new thread's settings."""
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
