@@ -8,7 +8,9 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
+from dhocl.config import RunConfig
 from dhocl.data import Selection, load
+from dhocl.record import Record
 
 sys.path.insert(0, str(Path(__file__).parent))  # for tests/trees.py, from whichever folder a test is in
 
@@ -28,3 +30,11 @@ def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory, worker_id: str) 
         with FileLock(cache / "lock"):
             load("glyphs", Selection(samples=1, test_samples=1))
         yield
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """A small run that went to its end; not to be written to."""
+    from small_runs import SMALL, finish
+
+    return finish(RunConfig(**SMALL), tmp_path_factory.mktemp("whole") / "run")

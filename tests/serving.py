@@ -101,3 +101,31 @@ def settled(client: httpx.Client) -> dict[str, Any]:
 
     until(empty)
     return found
+
+
+TREE = {"robin": "bird", "crow": "bird", "cod": "fish", "carp": "fish"}
+
+
+@contextmanager
+def taught_service(folder: Path) -> Iterator[httpx.Client]:
+    """A service that has learned birds and fish and their tree."""
+    with running(folder / "m") as client:
+        for seed in range(8):
+            assert post(client, examples(24, seed)).status_code == 202
+        settled(client)
+        for child, parent in TREE.items():
+            link(client, child, parent)
+        settled(client)
+        yield client
+
+
+def link(client: httpx.Client, child: str, parent: str) -> httpx.Response:
+    body = {"kind": "link", "child": {"name": child, "rank": "species"}, "parent": {"name": parent, "rank": "kind"}}
+    return client.post("/taxonomy", json=body)
+
+
+def names(client: httpx.Client) -> dict[str, str | None]:
+    """Class -> parent."""
+    nodes = client.get("/taxonomy").json()["nodes"]
+    by_id = {node["id"]: node["name"] for node in nodes}
+    return {node["name"]: by_id.get(node["parent"]) for node in nodes}
