@@ -14,10 +14,10 @@ from dhocl.heads.prototypes import (
     HprSettings,
     Pairs,
     Prototypes,
-    bank_similarity,
     class_scores,
     cluster_and_separation,
     gather,
+    similarities,
     temporal_drift,
 )
 from dhocl.metrics import correlation
@@ -66,10 +66,25 @@ def test_a_single_class_has_no_separation() -> None:
 
 
 @given(seeds)
-def test_bank_similarity_is_the_largest_cosine(seed: int) -> None:
-    a, b = unit(3, 4, 8, seed=seed), unit(3, 4, 8, seed=seed + 1)
-    by_hand = torch.stack([torch.stack([p @ q for p in a[i] for q in b[i]]).max() for i in range(3)])
-    torch.testing.assert_close(bank_similarity(Banks.of(2 * a), Banks.of(0.1 * b)), by_hand)
+def test_similarity_and_its_gradient_are_those_of_the_largest_cosine(seed: int) -> None:
+    banks = [(place + 1) * unit(size, 4, 8, seed=seed + place).double() for place, size in enumerate((2, 3))]
+    twins = [bank.clone().requires_grad_() for bank in banks]
+    every = [bank.requires_grad_() for bank in banks]
+    a, b = torch.tensor([0, 4, 1, 0]), torch.tensor([3, 2, 1, 3])
+    together = torch.cat(twins)
+    by_hand = torch.stack(
+        [
+            torch.stack([F.cosine_similarity(p, q, dim=0) for p in together[i] for q in together[j]]).max()
+            for i, j in zip(a, b, strict=True)
+        ]
+    )
+    found = similarities(every, a, b)
+    torch.testing.assert_close(found, by_hand)
+    weights = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.double)
+    (found * weights).sum().backward()
+    (by_hand * weights).sum().backward()
+    for bank, twin in zip(every, twins, strict=True):
+        torch.testing.assert_close(bank.grad, twin.grad)
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=4).filter(any), st.data())
@@ -218,6 +233,6 @@ def test_distances_are_one_minus_similarity() -> None:
     prototypes, _ = fresh(HprSettings(prototype_size=8))
     prototypes.grow(torch.randn(12, 4, 8), TREE.complete(TREE.nodes(1)), TREE)
     d, bank = prototypes.distances(1), F.normalize(prototypes._bank(1).parameter.detach(), dim=2)
-    torch.testing.assert_close(d[2, 7], 1 - bank_similarity(Banks.of(bank[[2]]), Banks.of(bank[[7]]))[0])
+    torch.testing.assert_close(d[2, 7], 1 - similarities([bank], torch.tensor([2]), torch.tensor([7]))[0])
     assert d.diagonal().abs().max() < 1e-5
     torch.testing.assert_close(d, d.t())

@@ -59,10 +59,20 @@ def cluster_and_separation(nearest: Tensor, columns: Tensor) -> tuple[Tensor, Te
     return cluster, nearest.scatter(1, columns[:, None], torch.inf).amin(1).mean()
 
 
-def bank_similarity(a: Banks, b: Banks) -> Tensor:
-    """S(P_a, P_b) = max over pairs of cosines, for n classes each -> (n,)."""
-    product = torch.bmm(a.prototypes, b.prototypes.transpose(1, 2))  # (n, J, J)
-    return (product / (a.lengths[:, :, None] * b.lengths[:, None, :])).amax((1, 2))
+def similarities(banks: Sequence[Tensor], a: Tensor, b: Tensor) -> Tensor:
+    """S(P_a, P_b) = max over pairs of cosines: of classes (n,) each, counted through banks (n_i, J, k) -> (n,).
+
+    Only the two prototypes that are nearest have a gradient, so only these are taken with one.
+    """
+    size = banks[0].shape[1]
+    with torch.no_grad():
+        rows, places = torch.unique(torch.cat([a, b]), return_inverse=True)
+        left, right = F.normalize(gather(banks, rows), dim=2).index_select(0, places).chunk(2)  # (n, J, k)
+        best = torch.bmm(left, right.transpose(1, 2)).flatten(1).argmax(1)  # (n,) of J * J
+    rows, places = torch.unique(torch.cat([a * size + best // size, b * size + best % size]), return_inverse=True)
+    nearest = F.normalize(gather([bank.flatten(0, 1) for bank in banks], rows), dim=1)
+    left, right = nearest.index_select(0, places).chunk(2)  # (n, k)
+    return (left * right).sum(1)
 
 
 class Pairs(NamedTuple):
@@ -212,12 +222,11 @@ class Prototypes:
         picked = self._choose(len(pairs.descendant))
         if not len(picked):
             return torch.zeros(())
-        strangers = pairs.strangers(picked, self._rng)
-        classes = torch.cat([pairs.ancestor[picked], pairs.descendant[picked], strangers])
-        rows, places = torch.unique(classes, return_inverse=True)
-        banks = Banks.of(gather([self._banks[level].parameter for level in self.levels], rows))
-        a, descendant, stranger = map(Banks, *(part.index_select(0, places).chunk(3) for part in banks))
-        hinge = (self.settings.margin - bank_similarity(a, descendant) + bank_similarity(a, stranger)).clamp_min(0)
+        ancestor, descendant = pairs.ancestor[picked], pairs.descendant[picked]
+        others = torch.cat([descendant, pairs.strangers(picked, self._rng)])
+        banks = [self._banks[level].parameter for level in self.levels]
+        own, strange = similarities(banks, ancestor.repeat(2), others).chunk(2)
+        hinge = (self.settings.margin - own + strange).clamp_min(0)
         return self._reduce(hinge, len(pairs.descendant))
 
     def _drift(self, patches: Tensor) -> Tensor:
