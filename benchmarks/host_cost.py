@@ -76,7 +76,9 @@ class BareLoop:
             windows.append((torch.arange(SIZE) + offsets[:, None]).clamp(0, SIZE - 1))
         rows, columns = windows
         columns = torch.where(torch.from_numpy(self.rng.random(b) < 0.5)[:, None], columns.flip(1), columns)
-        return x[torch.arange(b)[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+        pixels = ((torch.arange(b)[:, None] * SIZE + rows)[:, :, None] * SIZE + columns[:, None, :]).flatten()
+        picked = x.permute(0, 2, 3, 1).reshape(-1, 3).index_select(0, pixels)
+        return picked.view(b, SIZE, SIZE, 3).permute(0, 3, 1, 2)
 
     def loss(self, logits: list[Tensor], targets: Tensor) -> Tensor:
         total = torch.zeros(())
