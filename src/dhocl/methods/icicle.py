@@ -26,6 +26,8 @@ from dhocl.optim import Optimizer
 from dhocl.rng import Rng
 from dhocl.taxonomy import UNKNOWN, Taxonomy
 
+AT_ONCE = 128  # images whose patches are compared with all prototypes: bounds the memory
+
 
 @dataclass(frozen=True)
 class IcicleSettings(ReplaySettings, PeriodicSettings):
@@ -195,7 +197,9 @@ class ICICLE(ER):
 
     @torch.no_grad()
     def predict(self, x: Tensor) -> dict[int, Tensor]:
-        logits, _, _ = self.heads(self.net(x).map)
+        maps = torch.split(self.net(x).map, AT_ONCE)
+        parts = [self.heads(some)[0] for some in maps]
+        logits = {level: torch.cat([part[level] for part in parts]) for level in parts[0]}
         return self.objective.probabilities(logits)
 
     def parts(self) -> dict[str, Part]:
