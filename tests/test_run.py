@@ -67,6 +67,15 @@ def test_asking_the_truth_again_would_change_nothing(
         assert (again.folder / name).read_bytes() == (finished.folder / name).read_bytes()
 
 
+def test_judged_in_parts_side_by_side_it_is_the_same(
+    finished: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dhocl.evaluate.CHUNK", 100 * 32 * 32)  # two chunks of the test images, of four parts each
+    monkeypatch.setattr("dhocl.backbones.parts.PART", 30 * 32 * 32)
+    parts = finish(RunConfig(**SMALL), tmp_path / "parts")
+    assert parts.curve() == finished.curve()
+
+
 def test_another_seed_is_another_stream(finished: Record, tmp_path: Path) -> None:
     other = finish(RunConfig(**SMALL | {"seed": 1, "method": "acil"}), tmp_path / "other")
     same = finish(RunConfig(**SMALL | {"method": "acil"}), tmp_path / "same")
