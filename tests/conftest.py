@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from filelock import FileLock
 from hypothesis import settings
@@ -38,3 +39,21 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Record:
     from small_runs import SMALL, finish
 
     return finish(RunConfig(**SMALL), tmp_path_factory.mktemp("whole") / "run")
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A service that has learned birds and fish and their tree."""
+    from serving import taught_service
+
+    with taught_service(tmp_path_factory.mktemp("taught")) as client:
+        yield client
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[httpx.Client]:
+    """A service that has learned nothing yet."""
+    from serving import running
+
+    with running(tmp_path / "m") as client:
+        yield client

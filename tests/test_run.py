@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dhocl.backbones import Backbone
 from dhocl.config import RunConfig
 from dhocl.knowledge import Curator
 from dhocl.record import Record
@@ -72,7 +73,11 @@ def test_judged_in_parts_side_by_side_it_is_the_same(
 ) -> None:
     monkeypatch.setattr("dhocl.evaluate.CHUNK", 100 * 32 * 32)  # two chunks of the test images, of four parts each
     monkeypatch.setattr("dhocl.backbones.parts.PART", 30 * 32 * 32)
+    sizes = []
+    encode = Backbone._encode_pixels
+    monkeypatch.setattr(Backbone, "_encode_pixels", lambda f, x: (sizes.append(len(x)), encode(f, x))[1])
     parts = finish(RunConfig(**SMALL), tmp_path / "parts")
+    assert max(sizes) == 30
     assert parts.curve() == finished.curve()
 
 

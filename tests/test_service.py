@@ -5,9 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
-from collections.abc import Iterator
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,19 +13,7 @@ import pytest
 from PIL import Image
 
 from dhocl.service.engine import Engine
-from serving import TREE, examples, link, names, post, running, settled, taught_service, until
-
-
-@pytest.fixture(scope="module")
-def taught(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    with taught_service(tmp_path_factory.mktemp("taught")) as client:
-        yield client
-
-
-@pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[httpx.Client]:
-    with running(tmp_path / "m") as client:
-        yield client
+from serving import TREE, examples, link, names, post, running, settled, until
 
 
 def test_it_learns_and_predicts(taught: httpx.Client) -> None:

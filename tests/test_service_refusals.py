@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,21 +14,9 @@ import pytest
 from dhocl.service import access
 from dhocl.service.bodies import Limits
 from dhocl.service.engine import Engine
-from serving import encoded, examples, link, names, post, running, settled, taught_service
+from serving import encoded, examples, link, names, post, running, settled
 
 TEXT_AS_IMAGE = b'--x\r\nContent-Disposition: form-data; name="image"\r\n\r\nabc\r\n--x--\r\n'
-
-
-@pytest.fixture(scope="module")
-def taught(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    with taught_service(tmp_path_factory.mktemp("taught")) as client:
-        yield client
-
-
-@pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[httpx.Client]:
-    with running(tmp_path / "m") as client:
-        yield client
 
 
 @pytest.mark.parametrize(

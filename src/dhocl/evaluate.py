@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dhocl.backbones import PART
+from dhocl.backbones.parts import PART
 from dhocl.data.dataset import Dataset
 from dhocl.data.files import Files, read_ahead
 from dhocl.decode import decode_paths, folded
@@ -41,8 +41,10 @@ class Evaluator:
         tree, test = dataset.tree, dataset.test
         self._tree = tree
         self._images = test.images
-        self._at_once = max(1, CHUNK * 3 * len(test.images) // test.images.nbytes)
-        self._kept = [] if isinstance(test.images, Files) else list(torch.split(test.images, self._at_once))
+        pixels = test.images.nbytes // (3 * len(test.images))  # of an image
+        at_once = max(1, CHUNK // pixels)
+        self._rows = torch.split(torch.arange(len(test.images)), at_once)
+        self._kept = [] if isinstance(test.images, Files) else list(torch.split(test.images, at_once))
         self._truth = tree.paths[test.nodes]  # (n, levels) true columns
         self._heights = tree.distances(tree.levels[-1]).to(torch.uint8)
 
@@ -52,8 +54,7 @@ class Evaluator:
         With `sets` also pw-JS, with `classes` also the accuracy of each class: what settings of earlier work ask for.
         """
         plain, decoded = [], []
-        rows = torch.arange(len(self._images))
-        for x in self._kept or read_ahead(self._images, torch.split(rows, self._at_once)):
+        for x in self._kept or read_ahead(self._images, self._rows):
             probabilities = folded(learner.predict(x), taxonomy)
             plain.append(_best(probabilities))
             decoded.append(_best(decode_paths(probabilities, taxonomy)))

@@ -186,6 +186,20 @@ def make() -> ICICLE:
     return ICICLE(setup(), IcicleSettings(every=12))
 
 
+def test_predictions_in_portions_are_those_of_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = make()
+    feed(learner, stream(3))
+    x, _ = exam()
+    whole, calls, heads = learner.predict(x), [], learner.heads
+    monkeypatch.setattr("dhocl.methods.icicle.AT_ONCE", 3)
+    monkeypatch.setattr(learner, "heads", lambda maps: (calls.append(len(maps)), heads(maps))[1])
+    portions = learner.predict(x)
+    assert max(calls) == 3
+    assert sum(calls) == len(x) > 3
+    for level, p in whole.items():
+        torch.testing.assert_close(portions[level], p)
+
+
 def test_prototypes_predict_and_linear_heads_do_not() -> None:
     learner = make()
     feed(learner, stream(3))

@@ -17,21 +17,11 @@ import torch
 from dhocl.backbones.base import IMAGENET_MEAN, IMAGENET_STD, Backbone, frozen
 from dhocl.backbones.efficientnet import efficientnet_lite0
 from dhocl.backbones.hub import hub
-from dhocl.backbones.parts import PART, side_by_side
+from dhocl.backbones.parts import side_by_side
 from dhocl.backbones.simple import tiny, wrap
 from dhocl.errors import InputError
 
-__all__ = [
-    "BACKBONES",
-    "IMAGENET_MEAN",
-    "IMAGENET_STD",
-    "PART",
-    "Backbone",
-    "frozen",
-    "load",
-    "side_by_side",
-    "wrap",
-]
+__all__ = ["BACKBONES", "IMAGENET_MEAN", "IMAGENET_STD", "Backbone", "frozen", "load", "side_by_side", "wrap"]
 
 HUB = "hub:"
 
