@@ -12,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from timing import Row, ratio, take_turns
+from timing import Row, afresh, ratio
 from torch import Tensor
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -73,18 +73,20 @@ class Step:
         return next(self._ahead)
 
 
-def measure(classes: int, levels: int, turns: int) -> tuple[float, float]:
+def measure(classes: int, levels: int, times: int) -> tuple[float, float]:
     """Milliseconds of a step, and its ratio to the unavoidable."""
     backbone = backbones.load("efficientnet_lite0")
     world = World(full_tree(classes, levels), SIZE)
-    spent = take_turns({"ours": Step(world, backbone).step, "bare": Unavoidable(backbone, world).step}, turns)
+    spent = afresh(
+        lambda: {"ours": Step(world, backbone).step, "bare": Unavoidable(backbone, world).step}, times, turns=5
+    )
     return statistics.median(spent["ours"]), ratio(spent["ours"], spent["bare"])
 
 
 def rows(quick: bool) -> list[Row]:
     told = []
     for classes, levels, name in ((100, 3, "halo_step_ratio"), (1000, 7, "halo_step_ratio_1000x7")):
-        took, times = measure(classes, levels, 5 if quick else 25)
+        took, times = measure(classes, levels, 1 if quick else 7)
         told.append(
             Row(
                 f"HALO's step at {SIZE} px, {classes:,} classes, {levels} levels",
