@@ -22,14 +22,14 @@ def rls_step(R: Tensor, W: Tensor, Phi: Tensor, Y: Tensor) -> None:
     In float32 the relative error is about 1e-7 |φ|² / γ at first and comes to some 1e-6 in 10,000 updates, so nothing
     is refactorised (docs/performance.md); where γ is so small that R stops being positive, it is refused.
     """
-    U = Phi @ R  # (b, D)
-    S = torch.addmm(torch.eye(len(Phi), dtype=R.dtype), U, Phi.t())  # (b, b)
-    L, failed = torch.linalg.cholesky_ex(S)
+    eye = torch.eye(len(Phi), dtype=R.dtype)
+    U = R @ Phi.t()  # (D, b)
+    L, failed = torch.linalg.cholesky_ex(torch.addmm(eye, Phi, U))  # of S = I + ΦRΦᵀ (b, b)
     if failed:
         raise InputError("the analytic head lost its precision: raise the ridge (--set gamma=...)")
-    V = torch.linalg.solve_triangular(L, U, upper=False)  # RΦᵀS⁻¹ΦR = VᵀV
-    gain = torch.linalg.solve_triangular(L.t(), V, upper=True)  # (b, D)
-    W.addmm_((Y - Phi @ W.t()).t(), gain)
+    inverse = torch.linalg.solve_triangular(L, eye, upper=False)
+    V = inverse @ U.t()  # (b, D), RΦᵀS⁻¹ΦR = VᵀV; solved for, it would lie the other way round: a slow product below
+    W.addmm_((inverse @ (Y - Phi @ W.t())).t(), V)
     R.addmm_(V.t(), V, alpha=-1)
 
 
