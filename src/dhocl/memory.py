@@ -48,7 +48,7 @@ class Memory:
         for name, values in items.items():
             if name not in self.columns:
                 self.columns[name] = torch.empty((self.capacity, *values.shape[1:]), dtype=values.dtype)
-            self.columns[name][torch.from_numpy(slots)] = values.detach()[torch.from_numpy(rows)]
+            self.columns[name].numpy()[slots] = values.detach().numpy()[rows]  # whole rows, faster than index_put_
 
     def follow(self, taxonomy: Taxonomy) -> None:
         """Before each batch: what is stored of a merged class is its accepted class's from now on."""
@@ -65,7 +65,7 @@ class Memory:
         return self._rng.choice(self.size, size=min(n, self.size), replace=False, shuffle=False)
 
     def read(self, slots: np.ndarray) -> dict[str, Tensor]:
-        return {name: column[torch.from_numpy(slots)] for name, column in self.columns.items()}
+        return {name: torch.from_numpy(column.numpy()[slots]) for name, column in self.columns.items()}
 
     def sample(self, n: int) -> dict[str, Tensor]:
         """A replay batch by column name; no column at all when there is nothing to replay."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -29,6 +29,10 @@ class Output(NamedTuple):
         logits = {level: z[start:end] for level, z in self.logits.items()}
         return Output(logits, self.features[start:end], self.map[start:end])
 
+    def split(self, sizes: Sequence[int]) -> list[Output]:
+        """Of batches of these sizes that went through together."""
+        return [self.rows(start, end) for start, end in pairwise(accumulate(sizes, initial=0))]
+
 
 class Network:
     """f with a linear head per level. The set-up's backbone becomes f: it is trained in place."""
@@ -47,9 +51,7 @@ class Network:
 
     def each(self, batches: Sequence[Tensor]) -> list[Output]:
         """The outputs of several batches, by one pass."""
-        ends = torch.tensor([0, *map(len, batches)]).cumsum(0).tolist()
-        whole = self(torch.cat(list(batches)))
-        return [whole.rows(start, end) for start, end in pairwise(ends)]
+        return self(torch.cat(list(batches))).split([len(batch) for batch in batches])
 
     @torch.no_grad()
     def predict(self, pixels: Tensor) -> dict[int, Tensor]:

@@ -252,7 +252,7 @@ def test_the_hard_buffer_is_the_brute_force_top(capacity: int) -> None:
 
 def test_a_learner_that_stands_still_keeps_the_hardest_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = OnLoRA(setup(), OnLoraSettings(lr_backbone=0.0, lr_heads=0.0))
-    monkeypatch.setattr(learner, "augmented", lambda x: x)
+    monkeypatch.setattr(learner, "augmented", lambda *batches: torch.cat(batches))
     batches = known(6)
     for batch in batches:
         if learner.memory.size:

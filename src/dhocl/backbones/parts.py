@@ -35,10 +35,10 @@ def side_by_side() -> Iterator[None]:
 def in_parts(encode: Callable[[Tensor], Encoded], pixels: Tensor) -> Encoded:
     """encode(pixels), (B, 3, H, W)."""
     pool = _POOL.get()
-    parts = torch.split(pixels, max(1, PART // (pixels.shape[2] * pixels.shape[3])))
-    if pool is None or len(parts) == 1 or torch.is_grad_enabled():
+    size = max(1, PART // (pixels.shape[2] * pixels.shape[3]))
+    if pool is None or len(pixels) <= size or torch.is_grad_enabled():
         return encode(pixels)
-    features, maps = zip(*pool.map(encode, parts), strict=True)
+    features, maps = zip(*pool.map(encode, torch.split(pixels, size)), strict=True)
     return torch.cat(features), torch.cat(maps)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dhocl.augment import augment
+from dhocl.augment import augment_each
 from dhocl.learner import Batch, Learner, Part, Setup, TrainSettings
 from dhocl.memory import Memory, Reservoir
 from dhocl.network import Network, Output
@@ -59,7 +59,8 @@ class ER(Learner):
             self.net.step(self.loss([Batch(items["x"], items["y"])], taxonomy))
 
     def outputs(self, batches: Sequence[Batch]) -> list[Output]:
-        return self.net.each([self.augmented(batch.x) for batch in batches])
+        views = self.augmented(*(batch.x for batch in batches))
+        return self.net(views).split([self.objective.views * len(batch.y) for batch in batches])
 
     def objectives(self, outputs: Sequence[Output], batches: Sequence[Batch], taxonomy: Taxonomy) -> Tensor:
         """The sum over the batches, each a mean over its own rows."""
@@ -69,10 +70,9 @@ class ER(Learner):
         ]
         return torch.stack(terms).sum()
 
-    def augmented(self, x: Tensor) -> Tensor:
-        """As many views of the images as the loss wants, one after the other."""
-        views = [augment(x, self.rng, self.setup.flip) for _ in range(self.objective.views)]
-        return torch.cat(views) if len(views) > 1 else views[0]
+    def augmented(self, *batches: Tensor) -> Tensor:
+        """As many views of each batch as the loss wants, one after the other."""
+        return augment_each([x for x in batches for _ in range(self.objective.views)], self.rng, self.setup.flip)
 
     @torch.no_grad()
     def predict(self, x: Tensor) -> dict[int, Tensor]:
