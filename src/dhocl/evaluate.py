@@ -27,7 +27,7 @@ from dhocl.taxonomy import UNKNOWN, Taxonomy
 Scores = dict[str, Any]  # what one evaluation says, as it goes to curve.jsonl
 Guesses = dict[int, tuple[Tensor, Tensor]]  # per level the highest probability (n,) and its column (n,)
 
-CHUNK = 16 * PART  # pixels predicted at once: 2,048 images of 64 px
+CHUNK = 32 * PART  # pixels predicted at once: 4,096 images of 64 px
 
 
 class Evaluator:
