@@ -2,8 +2,8 @@
 
     python benchmarks/speed.py [--quick] [--json FILE] [--data DIR]
 
-Two sides that are compared take turns in one process; a ratio is the median over the turns. Two threads. With --data
-the whole run is on CIFAR-100, else on letter shapes of the same number and size.
+Two sides that are compared take turns in one process, made anew several times; a ratio is the median over all turns.
+Two threads. With --data the whole run is on CIFAR-100, else on letter shapes of the same size.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def breakdown(quick: bool) -> list[Row]:
 
 
 def main(
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer turns, smaller sizes: a minute or two.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer turns, smaller sizes: three minutes.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the numbers here.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with CIFAR-100.")] = None,
 ) -> None:
