@@ -73,12 +73,12 @@ class Step:
         return next(self._ahead)
 
 
-def measure(classes: int, levels: int, times: int) -> tuple[float, float]:
+def measure(classes: int, levels: int, instances: int) -> tuple[float, float]:
     """Milliseconds of a step, and its ratio to the unavoidable."""
     backbone = backbones.load("efficientnet_lite0")
     world = World(full_tree(classes, levels), SIZE)
     spent = afresh(
-        lambda: {"ours": Step(world, backbone).step, "bare": Unavoidable(backbone, world).step}, times, turns=5
+        lambda: {"ours": Step(world, backbone).step, "bare": Unavoidable(backbone, world).step}, instances, turns=5
     )
     return statistics.median(spent["ours"]), ratio(spent["ours"], spent["bare"])
 

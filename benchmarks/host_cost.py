@@ -50,9 +50,9 @@ class BareLoop:
         """(b, 3, H, W) uint8, (b, levels) columns with -1 for unknown"""
         b = len(x)
         size = min(self.seen, BUFFER)
-        again = torch.from_numpy(self.rng.choice(size, min(REPLAY, size), replace=False, shuffle=False))
-        images = torch.cat([x, self.x[again]])
-        targets = torch.cat([y, self.y[again]])
+        again = self.rng.choice(size, min(REPLAY, size), replace=False, shuffle=False)
+        images = torch.cat([x, torch.from_numpy(self.x.numpy()[again])])
+        targets = torch.cat([y, torch.from_numpy(self.y.numpy()[again])])
         features = ((self.augment(images).float() - 127.5) / 63.75).flatten(1)
         logits = [head(features) for head in self.heads]
         loss = self.loss([z[:b] for z in logits], targets[:b])
@@ -64,8 +64,8 @@ class BareLoop:
         arrival = self.seen + np.arange(b)
         slots = np.where(arrival < BUFFER, arrival, (self.rng.random(b) * (arrival + 1)).astype(np.int64))
         kept = slots < BUFFER
-        self.x[slots[kept]] = x[kept]
-        self.y[slots[kept]] = y[kept]
+        self.x.numpy()[slots[kept]] = x.numpy()[kept]
+        self.y.numpy()[slots[kept]] = y.numpy()[kept]
         self.seen += b
         return loss.item()
 

@@ -36,10 +36,12 @@ def take_turns(sides: Mapping[str, Callable[[], object]], turns: int, times: int
     return spent
 
 
-def afresh(make: Callable[[], Mapping[str, Callable[[], object]]], times: int, turns: int) -> dict[str, list[float]]:
+def afresh(
+    make: Callable[[], Mapping[str, Callable[[], object]]], instances: int, turns: int
+) -> dict[str, list[float]]:
     """Turns of sides that are made anew so many times: where their tensors come to lie is worth some per cent."""
     spent: dict[str, list[float]] = defaultdict(list)
-    for _ in range(times):
+    for _ in range(instances):
         for name, took in take_turns(make(), turns).items():
             spent[name] += took
     return spent
