@@ -95,6 +95,15 @@ def test_without_a_backward_a_depthwise_convolution_gives_the_same_numbers(size:
 
 
 @pytest.mark.parametrize("name", ["tiny", "efficientnet_lite0"])
+def test_maps_are_channels_last_however_the_pixels_lie(name: str) -> None:
+    backbone, pixels = load(name), images(4, 3, 64, 64)
+    turned = pixels.to(memory_format=torch.channels_last)
+    for x in (pixels, turned):
+        assert backbone(x)[1].is_contiguous(memory_format=torch.channels_last)
+    assert all(map(torch.equal, backbone(pixels), backbone(turned)))
+
+
+@pytest.mark.parametrize("name", ["tiny", "efficientnet_lite0"])
 def test_at_rest_it_says_the_same_and_learns_on_afterwards(name: str) -> None:
     backbone, pixels = load(name), images(4, 3, 64, 64)
     with torch.no_grad():
