@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dhocl.checks import CHECKS, assert_same, exam, feed, setup, stream
-from dhocl.heads.prototypes import Banks, class_scores
+from dhocl.heads.patches import class_scores
 from dhocl.methods.icicle import (
     ICICLE,
     IcicleSettings,
@@ -127,7 +127,7 @@ def test_new_banks_start_from_patches_of_the_class() -> None:
     head.grow(maps, columns, 2)
     patches = head.embed(maps)
     for column in range(2):
-        nearest = class_scores(patches[columns == column], Banks.of(head.unit))[:, column].amax(0)
+        nearest = class_scores(patches[columns == column], head.unit)[:, column].amax(0)
         torch.testing.assert_close(nearest, torch.ones(2))
     kept = head.bank.parameter.clone()
     head.grow(normal(4, 5, 2, 2, seed=1), torch.tensor([0, 1, 2, 2]), 3)
@@ -138,7 +138,7 @@ def test_an_image_that_holds_a_prototype_has_no_cluster_cost_and_one_without_lab
     head = a_head(IcicleSettings(prototypes=2, prototype_size=8, separation=0.0))
     patches = head.embed(normal(3, 5, 3, 3, seed=1)).detach().clone()
     patches[0, 4], patches[1, 0] = head.unit[2, 0].detach(), head.unit[1, 1].detach()
-    cosines = class_scores(patches, Banks.of(head.unit))
+    cosines = class_scores(patches, head.unit)
     assert abs(head.shape(cosines, torch.tensor([2, 1, UNKNOWN]))) < 1e-5
     assert head.shape(cosines, torch.tensor([2, 1, 0])) > 1e-3
     assert head.shape(cosines, torch.full((3,), UNKNOWN)) == 0
@@ -150,8 +150,8 @@ def test_the_separation_has_a_floor() -> None:
     optimizer.add([("bank", head.bank.parameter)], 0.1)
     patches, columns = head.embed(normal(6, 5, 2, 2)).detach(), torch.arange(6) % 3
     for _ in range(100):
-        optimizer.step(head.shape(class_scores(patches, Banks.of(head.unit)), columns))
-    cost = head.shape(class_scores(patches, Banks.of(head.unit)), columns)
+        optimizer.step(head.shape(class_scores(patches, head.unit), columns))
+    cost = head.shape(class_scores(patches, head.unit), columns)
     assert -0.08 * 4 <= cost < -0.08
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dhocl.heads.growing import GrowingRows
+from dhocl.heads.patches import class_scores, temporal_drift
 from dhocl.heads.seeded import seeded
 from dhocl.optim import Optimizer
 from dhocl.rng import Rng
@@ -22,30 +23,12 @@ from dhocl.taxonomy import UNKNOWN, Taxonomy
 SAMPLED = 256  # prototypes, and pairs, that the regulariser looks at in a step; of more, a random part
 
 
-class Banks(NamedTuple):
-    """Prototypes with their lengths, by which a product is divided: that is less work than to normalise them all."""
-
-    prototypes: Tensor  # (n, J, k)
-    lengths: Tensor  # (n, J)
-
-    @classmethod
-    def of(cls, prototypes: Tensor) -> Banks:
-        return cls(prototypes, torch.linalg.vector_norm(prototypes, dim=2).clamp_min(1e-12))
-
-
 def gather(parts: Sequence[Tensor], rows: Tensor) -> Tensor:
     """Ascending rows (n,), at least one, counted through parts (n_i, ...); without putting all parts together first."""
     starts = list(accumulate(map(len, parts), initial=0))
-    edges = torch.searchsorted(rows, torch.tensor(starts[1:-1]))
-    own = zip(parts, starts, rows.tensor_split(edges), strict=False)
-    return torch.cat([part.index_select(0, some - start) for part, start, some in own if len(some)])
-
-
-def class_scores(patches: Tensor, banks: Banks) -> Tensor:
-    """g_(c,j) = max_i cos(M_i, p_cj): unit patches (B, P, k), banks of C classes -> (B, C, J)."""
-    b, p, k = patches.shape
-    product = patches.reshape(b * p, k) @ banks.prototypes.reshape(-1, k).t()  # (B*P, C*J)
-    return product.view(b, p, -1).amax(1).view(b, *banks.lengths.shape) / banks.lengths
+    edges = np.searchsorted(rows.numpy(), starts).tolist()
+    own = zip(parts, starts, pairwise(edges), strict=False)
+    return torch.cat([part.index_select(0, rows[i:j] - start) for part, start, (i, j) in own if i < j])
 
 
 def cluster_and_separation(nearest: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
@@ -119,17 +102,6 @@ def all_pairs(taxonomy: Taxonomy) -> Pairs:
             groups.append(group._replace(descendant=descendant, ancestor=ancestor, start=group.start + start))
             start += len(descendant)
     return Pairs(*map(torch.cat, zip(*groups, strict=True)))
-
-
-def temporal_drift(patches: Tensor, bank: Tensor, cached: Tensor, share: float) -> Tensor:
-    """(prototypes,) mean over each prototype's top patches of (s_t - s_cached)²: unit patches (N, k), banks (n, k)."""
-    others = len(patches) - max(1, round(share * len(patches)))
-    with torch.no_grad():
-        near = bank @ patches.t()  # (n, N)
-        least = np.partition(near.numpy(), others, axis=1)[:, others]  # in a sixth of the time of topk
-        top = near >= torch.from_numpy(least)[:, None]
-    change = (bank - cached) @ patches.t()  # (n, N)
-    return (change.square() * top).sum(1) / top.sum(1)
 
 
 @dataclass(frozen=True)
@@ -207,7 +179,7 @@ class Prototypes:
             if not len(rows):
                 continue
             columns, bank = targets[rows, place], self._banks[level].parameter
-            scores = class_scores(unit.index_select(0, rows), Banks.of(bank))  # (b, C, J)
+            scores = class_scores(unit.index_select(0, rows), bank)  # (b, C, J)
             if s.letter:
                 logits, nearest = scores.sum(2), _nearest_squared(patches[rows], bank)
             else:

@@ -18,7 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dhocl.heads.growing import GrowingRows
-from dhocl.heads.prototypes import Banks, class_scores, cluster_and_separation
+from dhocl.heads.patches import class_scores
+from dhocl.heads.prototypes import cluster_and_separation
 from dhocl.heads.seeded import seeded
 from dhocl.learner import Batch, Part, PeriodicSettings, Setup
 from dhocl.methods.er import ER, ReplaySettings
@@ -149,8 +150,7 @@ class PrototypeHeads:
     def __call__(self, feature_map: Tensor) -> tuple[dict[int, Tensor], dict[int, Tensor], dict[int, Tensor]]:
         """Per level: logits (B, C), the cosine of each prototype and its nearest patch (B, C, J), patches (B, P, k)."""
         patches = {level: head.embed(feature_map) for level, head in self.levels.items()}
-        banks = {level: Banks.of(head.bank.parameter) for level, head in self.levels.items()}
-        cosines = {level: class_scores(patches[level], bank) for level, bank in banks.items()}
+        cosines = {level: class_scores(patches[level], head.bank.parameter) for level, head in self.levels.items()}
         logits = {level: self.log_scale.exp() * activation(cosine).sum(2) for level, cosine in cosines.items()}
         return logits, cosines, patches
 
