@@ -19,14 +19,11 @@ from dhocl.heads.prototypes import (
 from dhocl.metrics import correlation
 from dhocl.optim import Optimizer
 from dhocl.rng import Rng
+from tensors import unit
 from trees import balanced_tree
 
 seeds = st.integers(0, 1000)
 TREE = balanced_tree(3, 4)
-
-
-def unit(*shape: int, seed: int = 0) -> torch.Tensor:
-    return F.normalize(torch.randn(*shape, generator=torch.Generator().manual_seed(seed)), dim=-1)
 
 
 @given(seeds)

@@ -12,7 +12,7 @@ from torch import Tensor
 def augment(x: Tensor, rng: np.random.Generator, flip: bool, shift: float = 0.125) -> Tensor:
     """(B, 3, H, W) uint8 -> the same, each image moved by up to `shift` of its side and mirrored half of the time.
 
-    What moves in from outside repeats the edge. The result lies in channels_last order, as the backbones like it.
+    What moves in from outside repeats the edge. Whole pixels are gathered, so the result lies in channels_last order.
     """
     return augment_each([x], rng, flip, shift)
 

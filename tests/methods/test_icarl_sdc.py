@@ -10,12 +10,9 @@ from sklearn.neighbors import NearestCentroid
 from dhocl.checks import CHECKS, exam, feed, setup, stream
 from dhocl.methods.icarl_sdc import ICaRL, IcarlSettings, Means, binary_loss, drift, nearest_mean
 from dhocl.taxonomy import UNKNOWN, Label, Taxonomy
+from tensors import precise as normal
 
 seeds = st.integers(0, 1000)
-
-
-def normal(*shape: int, seed: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 # -- drift compensation ----------------------------------------------------------------------------------------

@@ -21,15 +21,12 @@ from dhocl.objectives import LossName
 from dhocl.optim import Optimizer
 from dhocl.rng import Rng
 from dhocl.taxonomy import UNKNOWN
+from tensors import normal
 from trees import balanced_tree
 
 seeds = st.integers(0, 1000)
 SMALL = IcicleSettings(prototypes=2, prototype_size=8)
 TREE = balanced_tree(2, 3)  # 2 classes of level 0, 6 of level 1
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def a_head(settings: IcicleSettings = SMALL, width: int = 3) -> PrototypeHead:

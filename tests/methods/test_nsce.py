@@ -14,14 +14,11 @@ from dhocl.methods.cbrs import ClassBalanced
 from dhocl.methods.nsce import NodePrototypes, NsCE, NsceSettings, confused_pairs, l1_over_l2, separation
 from dhocl.objectives import LossName
 from dhocl.taxonomy import UNKNOWN, Label, Taxonomy
+from tensors import precise as normal
 from trees import balanced_tree
 
 seeds = st.integers(0, 1000)
 TREE = balanced_tree(2, 3)  # 2 classes of level 0, 6 of level 1
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 # -- spread ----------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from dhocl.checks import feed, setup, stream, true_tree
 from dhocl.learner import Setup
@@ -21,12 +20,9 @@ from dhocl.methods.onpro import (
     level_equilibrium,
     mixed_ce,
 )
+from tensors import unit
 
 T = 0.5
-
-
-def unit(*shape: int, seed: int = 0) -> Tensor:
-    return torch.nn.functional.normalize(torch.randn(*shape, generator=torch.Generator().manual_seed(seed)), dim=-1)
 
 
 # -- online prototype equilibrium ------------------------------------------------------------------------------

@@ -67,8 +67,8 @@ class Backbone(nn.Module, ABC):
         return in_parts(self._encode_pixels, pixels) if on_cpu else self._encode_pixels(pixels)
 
     def _encode_pixels(self, pixels: Tensor) -> Encoded:
-        x = pixels.to(self.mean.device, self.mean.dtype)  # (B, 3, H, W) in the order it came: the first layer of a
-        # network turns it to channels_last, in which to normalise takes three times as long
+        # Not yet channels_last, in which to normalise takes three times as long: the first layer sees to that.
+        x = pixels.to(self.mean.device, self.mean.dtype)  # (B, 3, H, W)
         features, feature_map = self.encode((x - self.mean).div_(self.std))
         return features.cpu(), feature_map.cpu()
 

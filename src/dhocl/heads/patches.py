@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 def class_scores(patches: Tensor, bank: Tensor) -> Tensor:
     """g_(c,j) = max_i cos(M_i, p_cj): unit patches (B, P, k), prototypes of any length (C, J, k) -> (B, C, J)."""
     scores: Tensor = _NearestPatch.apply(patches, bank.flatten(0, 1))  # type: ignore[no-untyped-call]
-    return scores.view(-1, *bank.shape[:2])
+    return scores.view(len(patches), *bank.shape[:2])
 
 
 def temporal_drift(patches: Tensor, bank: Tensor, cached: Tensor, share: float) -> Tensor:
