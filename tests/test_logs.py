@@ -41,8 +41,11 @@ def test_tensorboard_tells_what_the_curve_tells_also_after_a_resume(tmp_path: Pa
 
 
 def test_wandb_keeps_the_curve_where_there_is_no_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb
+
     monkeypatch.setenv("WANDB_MODE", "offline")
     record = finish(tmp_path / "run", LogKind.wandb)
+    wandb.teardown()  # as when the process ends: only this waits until the other process has written its file
     (file,) = (tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb")
     found = file.read_bytes()
     for name in flattened(record.curve()[-1]):
