@@ -136,11 +136,10 @@ def breakdown(classes: int, levels: int, steps: int) -> dict[str, float]:
                 ours.step()
     spent: dict[str, float] = defaultdict(float)
     events = list(found.events())
-    forward = {
-        event.sequence_nr: event
-        for event in events
-        if event.sequence_nr >= 0 and event.scope == 0 and not event.name.startswith(BACKWARD)
-    }
+    forward: dict[int, FunctionEvent] = {}
+    for event in sorted(events, key=lambda event: event.time_range.start):  # a backward's operations take numbers, too
+        if event.sequence_nr >= 0 and event.scope == 0 and not event.name.startswith(BACKWARD):
+            forward.setdefault(event.sequence_nr, event)
     for event in events:
         spent[_piece(event, forward)] += event.self_cpu_time_total
     whole = sum(spent.values())

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from dhocl.backbones import BACKBONES, IMAGENET_MEAN, IMAGENET_STD, Backbone, frozen, load, side_by_side, wrap
 from dhocl.backbones.efficientnet import read_weights, weights_file
-from dhocl.backbones.layers import ConvNorm, SameConv, ZeroBorder
+from dhocl.backbones.layers import ConvNorm, SameConv, ZeroBorder, kernel_gradient
 from dhocl.errors import InputError
+from tensors import precise
 
 
 def images(*shape: int, seed: int = 0) -> Tensor:
@@ -52,17 +53,63 @@ def test_efficientnet_equals_the_published_model(lite: Backbone, published: Any,
     assert fmap.shape == (2, lite.map_dim, -(-height // 16), -(-width // 16))
 
 
-def test_gradients_equal_those_of_separate_layers() -> None:
-    """A padded 5x5 kernel on a 3x3 map, the case with its own path, against conv2d and batch_norm."""
-    layer = ConvNorm(6, 6, kernel=5, groups=6)
-    for tensor in (*layer.norm.parameters(), layer.norm.running_mean, layer.norm.running_var):
-        nn.init.uniform_(tensor, 0.5, 2.0)
-    x = torch.randn(4, 6, 3, 3, requires_grad=True)
-    inputs = [x, *layer.parameters()]
-    ours = torch.autograd.grad(layer(x).square().sum(), inputs)
-    plain = layer.norm.eval()(nn.functional.conv2d(x, layer.conv.weight, padding=2, groups=6))
-    for got, want in zip(ours, torch.autograd.grad(plain.square().sum(), inputs), strict=True):
-        torch.testing.assert_close(got, want, atol=1e-3, rtol=1e-4)
+@pytest.mark.parametrize("relu6", [False, True])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "groups", "height", "width"),
+    [
+        (1, 1, 1, 8, 8),  # a matrix product
+        (1, 1, 1, 9, 8),
+        (1, 2, 1, 4, 4),
+        (1, 1, 6, 4, 4),
+        (3, 1, 6, 2, 2),  # depthwise on maps smaller than the kernel
+        (3, 2, 6, 2, 2),
+        (5, 1, 6, 1, 1),
+        (5, 1, 6, 2, 2),
+        (5, 1, 6, 3, 9),
+        (5, 1, 6, 7, 4),
+        (5, 2, 6, 3, 3),
+        (5, 2, 6, 4, 4),
+        (5, 2, 6, 3, 4),
+        (5, 4, 6, 4, 4),
+        (5, 4, 6, 8, 8),
+        (3, 1, 1, 2, 2),  # neither
+        (3, 1, 2, 2, 2),
+    ],
+)
+def test_gradients_equal_those_of_separate_layers(
+    kernel: int, stride: int, groups: int, height: int, width: int, relu6: bool
+) -> None:
+    """In float64, against pad, conv2d, batch_norm and relu6."""
+    layer = ConvNorm(6, 6, kernel, stride, groups, relu6).double().eval()
+    for seed, tensor in enumerate((*layer.parameters(), layer.norm.running_mean)):
+        tensor.data = precise(*tensor.shape, seed=seed)
+    x = precise(4, 6, height, width).to(memory_format=torch.channels_last).requires_grad_()
+    ours = layer(x)
+
+    down, across = (max((-(-size // stride) - 1) * stride + kernel - size, 0) for size in (height, width))
+    padded = nn.functional.pad(x, (across // 2, across - across // 2, down // 2, down - down // 2))
+    plain = layer.norm(nn.functional.conv2d(padded, layer.conv.weight, stride=stride, groups=groups))
+    plain = nn.functional.relu6(plain) if relu6 else plain
+    torch.testing.assert_close(ours, plain)
+    inputs, cotangent = [x, *layer.parameters()], precise(*ours.shape, seed=9)
+    grads = (torch.autograd.grad((y * cotangent).sum(), inputs) for y in (ours, plain))
+    for got, want in zip(*grads, strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_a_depthwise_convolution_learns_without_a_bias() -> None:
+    conv, x = SameConv(4, 4, 3, groups=4, bias=False), torch.ones(1, 4, 2, 2, requires_grad=True)
+    conv(x).sum().backward()
+    assert conv.weight.grad is not None
+    torch.testing.assert_close(conv.weight.grad, torch.tensor([[1.0, 2, 1], [2, 4, 2], [1, 2, 1]]).expand(4, 1, 3, 3))
+
+
+def test_a_kernel_has_no_gradient_where_it_never_meets_the_image() -> None:
+    gradient = kernel_gradient(precise(3, 4, 2, 2), precise(3, 4, 2, 2, seed=1), kernel=5, stride=1, padding=2)
+    assert gradient.shape == (4, 1, 5, 5)
+    assert gradient[:, :, 1:4, 1:4].all()
+    gradient[:, :, 1:4, 1:4] = 0
+    assert not gradient.any()
 
 
 @pytest.mark.parametrize("sides", [(0, 0, 0, 0), (0, 1, 0, 1), (1, 2, 1, 2), (3, 0, 1, 2)])

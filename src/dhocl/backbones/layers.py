@@ -5,10 +5,66 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
-from torch.nn.functional import conv2d, pad, relu6
+from torch.nn.functional import conv2d, linear, pad, relu6
 
 # A convolution that clips its outputs while it has them at hand: the same numbers in 8 % less. It has no public name.
 FUSED = getattr(torch.ops.mkldnn, "_convolution_pointwise", None) if torch.backends.mkldnn.is_available() else None  # type: ignore[no-untyped-call]
+
+FEW = 64  # positions of a map up to which a kernel of one pixel is faster as a matrix product
+
+
+class SmallDepthwise(torch.autograd.Function):
+    """A depthwise convolution on a map smaller than its kernel.
+
+    oneDNN takes 4 to 30 ms for such a kernel's gradient, where all else of the layer takes half a millisecond.
+    """
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.steps = stride, padding  # type: ignore[attr-defined]
+        return conv2d(x, weight, bias, stride, padding, groups=len(weight))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors  # type: ignore[attr-defined]
+        s, p = ctx.steps  # type: ignore[attr-defined]
+        wanted = [True, False, False]
+        of_x: Tensor = torch.ops.aten.convolution_backward(
+            gradient, x, weight, None, [s, s], [p, p], [1, 1], False, [0, 0], len(weight), wanted
+        )[0]
+        of_bias = gradient.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None  # type: ignore[attr-defined]
+        return of_x, kernel_gradient(x, gradient, weight.shape[2], s, p), of_bias, None, None
+
+
+def kernel_gradient(x: Tensor, gradient: Tensor, kernel: int, stride: int, padding: int) -> Tensor:
+    """Of a depthwise kernel, (C, 1, k, k), from x (B, C, h, w) and the gradient of the outputs (B, C, h', w').
+
+    Tap by tap, over those outputs for which the tap lies on the image and not on its border.
+    """
+    down, across = (
+        [_under(tap, inputs, outputs, stride, padding) for tap in range(kernel)]
+        for inputs, outputs in zip(x.shape[2:], gradient.shape[2:], strict=True)
+    )
+    x, gradient = x.permute(0, 2, 3, 1), gradient.permute(0, 2, 3, 1)  # as they lie in memory
+    taps = x.new_empty(kernel, kernel, x.shape[3])
+    for i, (rows, to_rows) in enumerate(down):
+        for j, (columns, to_columns) in enumerate(across):
+            taps[i, j] = (x[:, rows, columns] * gradient[:, to_rows, to_columns]).sum((0, 1, 2))
+    return taps.permute(2, 0, 1).unsqueeze(1)
+
+
+def _under(tap: int, inputs: int, outputs: int, stride: int, padding: int) -> tuple[slice, slice]:
+    """Pixels of a row on which a tap of the kernel comes to lie, and the outputs for which it does.
+
+    >>> _under(0, inputs=4, outputs=2, stride=2, padding=1)
+    (slice(1, 2, 2), slice(1, 2, None))
+    """
+    off = tap - padding
+    first = max(0, -(off // stride))
+    last = max(first, min(outputs, (inputs - 1 - off) // stride + 1))
+    return slice(first * stride + off, max(0, last * stride + off - stride + 1), stride), slice(first, last)
 
 
 class ZeroBorder(torch.autograd.Function):
@@ -53,25 +109,33 @@ class SameConv(nn.Conv2d):
     def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The same convolution with other numbers."""
         k, s, padding = self.kernel_size[0], self.stride[0], 0
+        on_cpu, at_rest = x.device.type == "cpu", not torch.is_grad_enabled()
+        if k == s == self.groups == 1 and x.shape[2] * x.shape[3] <= FEW and on_cpu:
+            pixels = x.permute(0, 2, 3, 1)  # (B, h, w, C), as they lie in memory
+            # Of two dimensions, since of four the product is a view, which to clip in place takes copies.
+            y = linear(pixels.flatten(0, 2), weight.flatten(1), bias)
+            y = relu6(y, inplace=True) if self.relu6 else y
+            return y.view(*pixels.shape[:3], -1).permute(0, 3, 1, 2)
+        depthwise = self.groups == self.in_channels == self.out_channels
+        small = depthwise and x.requires_grad and min(x.shape[2:]) < k and on_cpu
         down, across = (_same_padding(size, k, s) for size in x.shape[2:])
-        # oneDNN has no fast backward for a padded depthwise kernel larger than its map (5x5 on 2x2 takes four
-        # times as long), so there the zeros are written out. Without a backward its own padding is faster.
-        slow = x.requires_grad and min(x.shape[2:]) < k
-        at_rest = not torch.is_grad_enabled()
-        if down == across == k - 1 and not slow:
+        if down == across == k - 1:
             padding = k // 2
-        elif k % 2 and down == across == k - 2 and self.groups > 1 and at_rest:
+        elif k % 2 and down == across == k - 2 and self.groups > 1 and (at_rest or small):
             # As many zeros on each side, and a zero of the kernel on the first of them: no copy of the image.
             weight, padding = pad(weight, (1, 0, 1, 0)), (k - 1) // 2
         else:
             sides = (across // 2, across - across // 2, down // 2, down - down // 2)
             x = ZeroBorder.apply(x, *sides)  # type: ignore[no-untyped-call]
-        if self.relu6 and at_rest and FUSED and x.device.type == "cpu":
+        if self.relu6 and at_rest and FUSED and on_cpu:
             clipped: Tensor = FUSED(
                 x, weight, bias, [padding] * 2, [s] * 2, [1, 1], self.groups, "hardtanh", [0.0, 6.0], ""
             )
             return clipped
-        y = conv2d(x, weight, bias, s, padding, groups=self.groups)
+        if small:
+            y = SmallDepthwise.apply(x, weight, bias, s, padding)  # type: ignore[no-untyped-call]
+        else:
+            y = conv2d(x, weight, bias, s, padding, groups=self.groups)
         return relu6(y, inplace=True) if self.relu6 else y
 
 
