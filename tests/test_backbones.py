@@ -16,7 +16,7 @@ from dhocl.backbones import BACKBONES, IMAGENET_MEAN, IMAGENET_STD, Backbone, fr
 from dhocl.backbones.efficientnet import read_weights, weights_file
 from dhocl.backbones.layers import ConvNorm, SameConv, ZeroBorder, kernel_gradient
 from dhocl.errors import InputError
-from tensors import precise
+from tensors import normal, precise
 
 
 def images(*shape: int, seed: int = 0) -> Tensor:
@@ -97,6 +97,37 @@ def test_gradients_equal_those_of_separate_layers(
         torch.testing.assert_close(got, want)
 
 
+@pytest.mark.parametrize("relu6", [False, True])
+@pytest.mark.parametrize("memory_format", [torch.channels_last, torch.contiguous_format])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "groups", "outputs", "size"),
+    [
+        (1, 1, 1, 9, 12),
+        (1, 1, 1, 9, 3),
+        (1, 2, 1, 9, 6),
+        (1, 1, 6, 6, 6),
+        (3, 1, 6, 6, 5),
+        (5, 2, 6, 6, 8),
+        (3, 2, 1, 9, 8),
+    ],
+)
+def test_a_layer_at_rest_says_the_same_until_it_wakes(
+    kernel: int, stride: int, groups: int, outputs: int, size: int, memory_format: torch.memory_format, relu6: bool
+) -> None:
+    layer = ConvNorm(6, outputs, kernel, stride, groups, relu6).eval()
+    for seed, tensor in enumerate((*layer.parameters(), layer.norm.running_mean)):
+        tensor.data = normal(*tensor.shape, seed=seed)
+    x = 3 * normal(4, 6, size, size).to(memory_format=memory_format)
+    with torch.no_grad():
+        learning = layer(x)
+        layer.rest()
+        torch.testing.assert_close(layer(x), learning)
+        layer.conv.weight.mul_(2)
+        torch.testing.assert_close(layer(x), learning)  # it was told that weights stay
+        layer.wake()
+        assert not torch.allclose(layer(x), learning)
+
+
 def test_a_depthwise_convolution_learns_without_a_bias() -> None:
     conv, x = SameConv(4, 4, 3, groups=4, bias=False), torch.ones(1, 4, 2, 2, requires_grad=True)
     conv(x).sum().backward()
@@ -143,7 +174,7 @@ def test_without_a_backward_a_depthwise_convolution_gives_the_same_numbers(size:
 
 @pytest.mark.parametrize("name", ["tiny", "efficientnet_lite0"])
 def test_maps_are_channels_last_however_the_pixels_lie(name: str) -> None:
-    backbone, pixels = load(name), images(4, 3, 64, 64)
+    backbone, pixels = load(name), images(4, 3, 64, 48)
     turned = pixels.to(memory_format=torch.channels_last)
     for x in (pixels, turned):
         assert backbone(x)[1].is_contiguous(memory_format=torch.channels_last)
@@ -157,7 +188,8 @@ def test_at_rest_it_says_the_same_and_learns_on_afterwards(name: str) -> None:
         before = backbone(pixels)
         with backbone.resting():
             at_rest = backbone(pixels)
-    assert all(map(torch.equal, before, at_rest))
+    for a, b in zip(before, at_rest, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
     with torch.no_grad():
         for parameter in backbone.parameters():
             parameter.mul_(1.1)
@@ -258,7 +290,6 @@ def test_frozen_copy_equals_the_original_and_stays(name: str) -> None:
     for got, want in zip(before, backbone.eval()(pixels), strict=True):
         torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
     assert not any(p.requires_grad or p.grad is not None for p in twin.parameters())
-    assert not any(isinstance(m, nn.BatchNorm2d) for m in twin.modules())
     _drift(backbone, pixels)
     assert not twin.train().training
     assert not torch.equal(backbone.eval()(pixels)[0], before[0])

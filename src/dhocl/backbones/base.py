@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from dhocl.backbones.layers import ConvNorm, fold_norms
+from dhocl.backbones.layers import ConvNorm
 from dhocl.backbones.parts import Encoded, in_parts
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)  # per channel, on 0..1
@@ -67,10 +67,17 @@ class Backbone(nn.Module, ABC):
         return in_parts(self._encode_pixels, pixels) if on_cpu else self._encode_pixels(pixels)
 
     def _encode_pixels(self, pixels: Tensor) -> Encoded:
-        # Not yet channels_last, in which to normalise takes three times as long: the first layer sees to that.
-        x = pixels.to(self.mean.device, self.mean.dtype)  # (B, 3, H, W)
-        features, feature_map = self.encode((x - self.mean).div_(self.std))
+        features, feature_map = self.encode(self._normalised(pixels.to(self.mean.device, self.mean.dtype)))
         return features.cpu(), feature_map.cpu()
+
+    def _normalised(self, x: Tensor) -> Tensor:
+        """(B, 3, H, W), in the order in which it lies in memory."""
+        if x.is_contiguous():
+            return (x - self.mean).div_(self.std)
+        lines = x.permute(0, 2, 3, 1).flatten(2)  # (B, H, 3W), since three numbers at a time take three times as long
+        mean, std = (each.flatten().repeat(x.shape[3]) for each in (self.mean, self.std))
+        normalised = (lines - mean).div_(std)
+        return normalised.view(len(x), *x.shape[2:], 3).permute(0, 3, 1, 2)
 
     def train(self, mode: bool = True) -> Self:
         """Like `nn.Module.train`, but batch normalisation always uses its stored statistics.
@@ -87,16 +94,20 @@ class Backbone(nn.Module, ABC):
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """Inside it does not learn: normalisations are merged into the weights once and not for every batch."""
-        merged = [module for module in self.modules() if isinstance(module, ConvNorm)]
-        with torch.no_grad():
-            for layer in merged:
-                layer.kept = layer.merged()
+        """Inside it does not learn: what follows from its weights is computed once and not for every batch."""
+        self.rest()
         try:
             yield
         finally:
-            for layer in merged:
-                layer.kept = None
+            for layer in self._layers():
+                layer.wake()
+
+    def rest(self) -> None:
+        for layer in self._layers():
+            layer.rest()
+
+    def _layers(self) -> list[ConvNorm]:
+        return [module for module in self.modules() if isinstance(module, ConvNorm)]
 
     def ready(self) -> Self:
         """Channels-last and in evaluation mode; every backbone is handed out like this."""
@@ -105,13 +116,11 @@ class Backbone(nn.Module, ABC):
 
 
 def frozen(backbone: Backbone) -> Backbone:
-    """An independent copy that never learns: the f0 of the paper, a fixed point while the original moves.
-
-    Batch normalisation is folded into the convolutions where the backbone is built of `ConvNorm`.
-    """
+    """An independent copy that never learns: the f0 of the paper, a fixed point while the original moves."""
     twin = copy.deepcopy(backbone)
-    fold_norms(twin)
     twin.zero_grad(set_to_none=True)  # deepcopy takes gradients along
     twin.requires_grad_(False)
     twin.is_frozen = True
-    return twin.ready()
+    twin = twin.ready()
+    twin.rest()
+    return twin
