@@ -26,8 +26,8 @@ def augment_each(batches: Sequence[Tensor], rng: np.random.Generator, flip: bool
     rows = (np.arange(height) + down).clip(0, height - 1)  # (B, H) where each line comes from
     columns = (np.arange(width) + right).clip(0, width - 1)  # (B, W)
     columns = np.where(mirrored, columns[:, ::-1], columns)
-    lines = np.arange(b)[:, None] * height + rows
-    pixels = torch.from_numpy(lines[:, :, None] * width + columns[:, None, :]).flatten()
+    lines = (np.arange(b)[:, None] * height + rows) * width
+    pixels = (torch.from_numpy(lines)[:, :, None] + torch.from_numpy(columns)[:, None]).flatten()
     picked = x.permute(0, 2, 3, 1).reshape(-1, 3).index_select(0, pixels)  # in a third of the time of x[...]
     return picked.view(b, height, width, 3).permute(0, 3, 1, 2)
 
