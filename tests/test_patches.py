@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dhocl.heads.patches import class_scores, temporal_drift
+from dhocl.heads.patches import class_costs, class_scores, temporal_drift
+from dhocl.heads.prototypes import cluster_and_separation
 from tensors import precise as normal
 
 seeds = st.integers(0, 1000)
@@ -44,6 +45,17 @@ def test_patches_that_tie_share_the_gradient() -> None:
     patches = torch.stack([direction, -direction, direction])[None].requires_grad_()
     (found,) = torch.autograd.grad(class_scores(patches, 2 * direction[None, None]).sum(), patches)
     torch.testing.assert_close(found[0], torch.stack([direction / 2, torch.zeros_like(direction), direction / 2]))
+
+
+@given(seeds, st.integers(1, 4))
+def test_costs_and_their_gradient_are_those_of_separate_losses(seed: int, classes: int) -> None:
+    scores, columns = normal(6, classes, 3, seed=seed).requires_grad_(), torch.arange(6) % classes
+    found = class_costs(scores, columns, 4.0, 0.8, 0.08)
+    cluster, separation = cluster_and_separation(2 - 2 * scores.amax(2), columns)
+    expected = F.cross_entropy(4 * scores.sum(2), columns) + 0.8 * cluster - 0.08 * separation
+    torch.testing.assert_close(found, expected)
+    gradients = (torch.autograd.grad(3 * cost, scores) for cost in (found, expected))
+    torch.testing.assert_close(*gradients)
 
 
 def drift_of_one(patches: Tensor, now: Tensor, before: Tensor, top: int) -> Tensor:

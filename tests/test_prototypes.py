@@ -5,20 +5,12 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chisquare
 
+from dhocl.heads.banks import similarities
 from dhocl.heads.patches import class_scores
-from dhocl.heads.prototypes import (
-    HprSettings,
-    Pairs,
-    Prototypes,
-    cluster_and_separation,
-    gather,
-    similarities,
-)
+from dhocl.heads.prototypes import HprSettings, Prototypes, cluster_and_separation
 from dhocl.metrics import correlation
 from dhocl.optim import Optimizer
-from dhocl.rng import Rng
 from tensors import unit
 from trees import balanced_tree
 
@@ -47,59 +39,6 @@ def test_an_image_that_holds_a_prototype_has_no_cluster_cost() -> None:
 
 def test_a_single_class_has_no_separation() -> None:
     assert cluster_and_separation(torch.rand(3, 1), torch.zeros(3, dtype=torch.long))[1] == 0
-
-
-@given(seeds)
-def test_similarity_and_its_gradient_are_those_of_the_largest_cosine(seed: int) -> None:
-    banks = [(place + 1) * unit(size, 4, 8, seed=seed + place).double() for place, size in enumerate((2, 3))]
-    twins = [bank.clone().requires_grad_() for bank in banks]
-    every = [bank.requires_grad_() for bank in banks]
-    a, b = torch.tensor([0, 4, 1, 0]), torch.tensor([3, 2, 1, 3])
-    together = torch.cat(twins)
-    by_hand = torch.stack(
-        [
-            torch.stack([F.cosine_similarity(p, q, dim=0) for p in together[i] for q in together[j]]).max()
-            for i, j in zip(a, b, strict=True)
-        ]
-    )
-    found = similarities(every, a, b)
-    torch.testing.assert_close(found, by_hand)
-    weights = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.double)
-    (found * weights).sum().backward()
-    (by_hand * weights).sum().backward()
-    for bank, twin in zip(every, twins, strict=True):
-        torch.testing.assert_close(bank.grad, twin.grad)
-
-
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=4).filter(any), st.data())
-def test_rows_gathered_from_parts_are_those_of_all_parts_together(sizes: list[int], data: st.DataObject) -> None:
-    parts = [unit(size, 2, 3, seed=place) for place, size in enumerate(sizes)]
-    rows = torch.tensor(sorted(data.draw(st.lists(st.integers(0, sum(sizes) - 1), min_size=1))))
-    assert torch.equal(gather(parts, rows), torch.cat(parts)[rows])
-
-
-@given(st.lists(st.integers(-1, 4), min_size=1, max_size=20), seeds)
-def test_pairs_are_all_classes_with_an_ancestor_and_strangers_have_another(ancestors: list[int], seed: int) -> None:
-    a = torch.tensor(ancestors)
-    pairs = Pairs.of(a)
-    known = [column for column, ancestor in enumerate(ancestors) if ancestor != -1]
-    if len({ancestors[column] for column in known}) < 2:
-        assert len(pairs.descendant) == 0
-        return
-    assert sorted(pairs.descendant.tolist()) == known
-    assert torch.equal(pairs.ancestor, a[pairs.descendant])
-    strangers = a[pairs.strangers(torch.arange(len(known)), Rng(seed, "prototypes"))]
-    assert (strangers != pairs.ancestor).all()
-    assert (strangers != -1).all()
-
-
-def test_strangers_are_uniform() -> None:
-    a, rng = torch.tensor([0, 1, 0, 2, 2, 1, 0]), Rng(0, "prototypes")
-    pairs, drawn = Pairs.of(a), torch.zeros(7)
-    for _ in range(4000):
-        drawn[pairs.strangers(torch.tensor([0]), rng)[0]] += 1
-    assert drawn[a == 0].sum() == 0
-    assert chisquare(drawn[a != 0]).pvalue > 1e-3
 
 
 def fresh(settings: HprSettings) -> tuple[Prototypes, Optimizer]:

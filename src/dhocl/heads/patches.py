@@ -16,6 +16,16 @@ def class_scores(patches: Tensor, bank: Tensor) -> Tensor:
     return scores.view(len(patches), *bank.shape[:2])
 
 
+def class_costs(scores: Tensor, columns: Tensor, scale: float, cluster: float, separation: float) -> Tensor:
+    """Mean over images of CE + cluster · 2(1 - g of the class) - separation · 2(1 - g of the nearest other class).
+
+    scores (B, C, J) as of `class_scores`, columns (B,) the true class. The logit of a class is the sum of its scores
+    times the scale, its g the largest of them; 2(1 - g) is the squared distance of unit vectors.
+    """
+    costs: Tensor = _ClassCosts.apply(scores, columns, scale, cluster, separation)  # type: ignore[no-untyped-call]
+    return costs
+
+
 def temporal_drift(patches: Tensor, bank: Tensor, cached: Tensor, share: float) -> Tensor:
     """(prototypes,) mean over each prototype's top patches of (s_t - s_cached)²: unit patches (N, k), banks (n, k)."""
     top = max(1, round(share * len(patches)))
@@ -44,6 +54,31 @@ class _NearestPatch(torch.autograd.Function):
         shrink = (gradient * best).sum(0) / lengths**3  # (n,) what a longer prototype loses
         by_prototype = torch.addcmul(slope.t() @ patches.flatten(0, 1), shrink[:, None], prototypes, value=-1)
         return (slope @ prototypes).view_as(patches), by_prototype
+
+
+class _ClassCosts(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, columns: Tensor, scale: float, cluster: float, separation: float) -> Tensor:
+        b, rows = len(scores), torch.arange(len(scores))
+        log_p = (scale * scores.sum(2)).log_softmax(1)  # (B, C)
+        slope = log_p.exp()
+        slope[rows, columns] -= 1
+        slope = (scale * slope)[:, :, None].repeat(1, 1, scores.shape[2])  # (B, C, J)
+        nearest, which = scores.max(2)  # (B, C)
+        own = nearest[rows, columns]
+        slope[rows, columns, which[rows, columns]] -= 2 * cluster
+        costs = 2 * cluster * (1 - own) - log_p[rows, columns]
+        if scores.shape[1] > 1:
+            strange, column = nearest.scatter(1, columns[:, None], -torch.inf).max(1)
+            slope[rows, column, which[rows, column]] += 2 * separation
+            costs -= 2 * separation * (1 - strange)
+        ctx.slope = slope.div_(b)
+        return costs.mean()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.slope * gradient, None, None, None, None
 
 
 class _Drift(torch.autograd.Function):

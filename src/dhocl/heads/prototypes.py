@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,23 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dhocl.heads.banks import gather, similarities, unit
 from dhocl.heads.growing import GrowingRows
-from dhocl.heads.patches import class_scores, temporal_drift
+from dhocl.heads.pairs import all_pairs
+from dhocl.heads.patches import class_costs, class_scores, temporal_drift
 from dhocl.heads.seeded import seeded
 from dhocl.optim import Optimizer
 from dhocl.rng import Rng
 from dhocl.settings import Settings
 from dhocl.taxonomy import UNKNOWN, Taxonomy
 
-SAMPLED = 256  # prototypes, and pairs, that the regulariser looks at in a step; of more, a random part
-
-
-def gather(parts: Sequence[Tensor], rows: Tensor) -> Tensor:
-    """Ascending rows (n,), at least one, counted through parts (n_i, ...); without putting all parts together first."""
-    starts = list(accumulate(map(len, parts), initial=0))
-    edges = np.searchsorted(rows.numpy(), starts).tolist()
-    own = zip(parts, starts, pairwise(edges), strict=False)
-    return torch.cat([part.index_select(0, rows[i:j] - start) for part, start, (i, j) in own if i < j])
+SAMPLED = 128  # prototypes, and pairs, that the regulariser looks at in a step; of more, a random part
 
 
 def cluster_and_separation(nearest: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
@@ -40,68 +32,6 @@ def cluster_and_separation(nearest: Tensor, columns: Tensor) -> tuple[Tensor, Te
     if nearest.shape[1] == 1:
         return cluster, torch.zeros(())
     return cluster, nearest.scatter(1, columns[:, None], torch.inf).amin(1).mean()
-
-
-def similarities(banks: Sequence[Tensor], a: Tensor, b: Tensor) -> Tensor:
-    """S(P_a, P_b) = max over pairs of cosines: of classes (n,) each, counted through banks (n_i, J, k) -> (n,).
-
-    Only the two prototypes that are nearest have a gradient, so only these are taken with one.
-    """
-    size = banks[0].shape[1]
-    with torch.no_grad():
-        rows, places = torch.unique(torch.cat([a, b]), return_inverse=True)
-        left, right = F.normalize(gather(banks, rows), dim=2).index_select(0, places).chunk(2)  # (n, J, k)
-        best = torch.bmm(left, right.transpose(1, 2)).flatten(1).argmax(1)  # (n,) of J * J
-    rows, places = torch.unique(torch.cat([a * size + best // size, b * size + best % size]), return_inverse=True)
-    nearest = F.normalize(gather([bank.flatten(0, 1) for bank in banks], rows), dim=1)
-    left, right = nearest.index_select(0, places).chunk(2)  # (n, k)
-    return (left * right).sum(1)
-
-
-class Pairs(NamedTuple):
-    """Classes of a level with a known ancestor at a coarser one, and what is needed to draw strangers for them.
-
-    Sorted by ancestor, everything outside a class's block is one cyclic run, so a uniform draw is one addition. Classes
-    that have no stranger, since all have the same ancestor, are left out. Several such groups may follow one another.
-    """
-
-    descendant: Tensor  # (n,) columns, sorted by ancestor
-    ancestor: Tensor  # (n,) columns
-    start: Tensor  # (n,) where the group of each starts
-    size: Tensor  # (n,) how many are in it
-    end: Tensor  # (n,) where the block of each ends, counted from there
-    room: Tensor  # (n,) how many of the group are outside of it
-
-    @classmethod
-    def of(cls, ancestors: Tensor) -> Pairs:
-        """One group: ancestors (C,) with -1 for unknown."""
-        anchored = (ancestors != UNKNOWN).nonzero()[:, 0]
-        descendant = anchored[ancestors[anchored].argsort(stable=True)]
-        ancestor = ancestors[descendant]
-        _, block, sizes = torch.unique_consecutive(ancestor, return_inverse=True, return_counts=True)
-        if len(sizes) < 2:
-            return cls(*[descendant[:0]] * len(cls._fields))
-        size = torch.full_like(descendant, len(descendant))
-        return cls(descendant, ancestor, torch.zeros_like(size), size, sizes.cumsum(0)[block], size - sizes[block])
-
-    def strangers(self, picked: Tensor, rng: Rng) -> Tensor:
-        """(m,) for each of the picked ones a random class of its group with another ancestor."""
-        room = self.room[picked]
-        offset = (torch.from_numpy(rng.random(len(room))) * room).long()
-        return self.descendant[self.start[picked] + (self.end[picked] + offset) % self.size[picked]]
-
-
-def all_pairs(taxonomy: Taxonomy) -> Pairs:
-    """Of every two levels. Columns are counted through all levels, the coarsest first."""
-    first = dict(zip(taxonomy.levels, accumulate(taxonomy.widths.values(), initial=0), strict=False))
-    groups, start = [Pairs.of(torch.tensor([UNKNOWN]))], 0
-    for fine in taxonomy.levels:
-        for coarse in taxonomy.levels[: taxonomy.levels.index(fine)]:
-            group = Pairs.of(taxonomy.ancestors(fine, coarse))
-            descendant, ancestor = group.descendant + first[fine], group.ancestor + first[coarse]
-            groups.append(group._replace(descendant=descendant, ancestor=ancestor, start=group.start + start))
-            start += len(descendant)
-    return Pairs(*map(torch.cat, zip(*groups, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -163,14 +93,14 @@ class Prototypes:
 
     def losses(self, patches: Tensor, targets: Tensor, taxonomy: Taxonomy) -> Losses:
         """What the patches (B, P, k) of images with these targets (B, levels) cost."""
-        unit = F.normalize(patches, dim=2)
+        directions = unit(patches)
         return Losses(
-            self._classification(patches, unit, targets),
+            self._classification(patches, directions, targets),
             self._alignment(taxonomy),
-            self._drift(unit.flatten(0, 1)),
+            self._drift(directions.flatten(0, 1)),
         )
 
-    def _classification(self, patches: Tensor, unit: Tensor, targets: Tensor) -> Tensor:
+    def _classification(self, patches: Tensor, directions: Tensor, targets: Tensor) -> Tensor:
         """Σ_h CE + 0.8 cluster - 0.08 separation over the rows labelled at h."""
         s = self.settings
         total = torch.zeros(())
@@ -179,13 +109,14 @@ class Prototypes:
             if not len(rows):
                 continue
             columns, bank = targets[rows, place], self._banks[level].parameter
-            scores = class_scores(unit.index_select(0, rows), bank)  # (b, C, J)
+            scores = class_scores(directions.index_select(0, rows), bank)  # (b, C, J)
             if s.letter:
-                logits, nearest = scores.sum(2), _nearest_squared(patches[rows], bank)
+                cluster, separation = cluster_and_separation(_nearest_squared(patches[rows], bank), columns)
+                total = (
+                    total + F.cross_entropy(scores.sum(2), columns) + s.cluster * cluster - s.separation * separation
+                )
             else:
-                logits, nearest = s.logit_scale * scores.sum(2), 2 - 2 * scores.amax(2)
-            cluster, separation = cluster_and_separation(nearest, columns)
-            total = total + F.cross_entropy(logits, columns) + s.cluster * cluster - s.separation * separation
+                total = total + class_costs(scores, columns, s.logit_scale, s.cluster, s.separation)
         return total
 
     def _alignment(self, taxonomy: Taxonomy) -> Tensor:
@@ -209,7 +140,7 @@ class Prototypes:
         picked = self._choose(total)
         if not len(picked):
             return torch.zeros(())
-        bank, cached = F.normalize(gather(now, picked), dim=1), gather(list(then.values()), picked)
+        bank, cached = unit(gather(now, picked)), gather(list(then.values()), picked)
         return self._reduce(temporal_drift(patches, bank, cached, self.settings.top_patches), total)
 
     def _choose(self, total: int) -> Tensor:
