@@ -103,6 +103,7 @@ class Backbone(nn.Module, ABC):
                 layer.wake()
 
     def rest(self) -> None:
+        """From now on it does not learn."""
         for layer in self._layers():
             layer.rest()
 
