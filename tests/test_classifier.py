@@ -108,7 +108,7 @@ def test_images_come_in_any_form(tree: Path, tmp_path: Path) -> None:
     Image.fromarray(images[0]).save(tmp_path / "a.png")
     forms = [images[0], Image.fromarray(images[0]), tmp_path / "a.png", str(tmp_path / "a.png"), images[0] / 255]
     forms.append(images[0].transpose(2, 0, 1))
-    found = classifier.predict(forms)
+    found = [classifier.predict([form]) for form in forms]  # alone: rows of one product may differ in the last bit
     assert all(prediction == found[0] for prediction in found)
 
 

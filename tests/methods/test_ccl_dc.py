@@ -90,7 +90,7 @@ def test_identical_networks_on_identical_views(monkeypatch: pytest.MonkeyPatch) 
     plain = multi_ce(learner.net(batch.x).logits, TREE.complete(batch.y))
     for ce, kl in learner.losses([batch], TREE):
         torch.testing.assert_close(0.5 * ce, 2.5 * plain)
-        assert abs(kl.item()) < 1e-6
+        assert abs(kl.item()) < 1e-5  # sums of float32, whose order is the processor's
 
 
 def test_swapped_networks_have_swapped_losses(monkeypatch: pytest.MonkeyPatch) -> None:
