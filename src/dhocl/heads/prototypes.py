@@ -109,7 +109,8 @@ class Prototypes:
             if not len(rows):
                 continue
             columns, bank = targets[rows, place], self._banks[level].parameter
-            scores = class_scores(directions.index_select(0, rows), bank)  # (b, C, J)
+            own = directions if len(rows) == len(directions) else directions.index_select(0, rows)  # no copy of all
+            scores = class_scores(own, bank)  # (b, C, J)
             if s.letter:
                 cluster, separation = cluster_and_separation(_nearest_squared(patches[rows], bank), columns)
                 total = (
