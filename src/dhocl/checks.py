@@ -74,6 +74,11 @@ def setup(buffer: int = 20, replay_batch: int = 4, seed: int = 0) -> Setup:
     return Setup(backbones.load("tiny"), buffer, replay_batch, flip=True, seed=seed)
 
 
+def passes(backbone: backbones.Backbone) -> int:
+    """Forwards of pictures so far; with a backward each counts three."""
+    return backbone.meter.pixels // SIZE**2
+
+
 def feed(learner: Learner, batches: Sequence[tuple[Tensor, list[Label]]], curator: Curator | None = None) -> Curator:
     curator = curator or Curator(Oracle(true_tree()))
     for x, labels in batches:

@@ -18,6 +18,7 @@ from dhocl.metrics import (
     calibration_error,
     class_accuracy,
     forgetting,
+    hierarchical_f1,
     last_forgetting,
     pw_jaccard,
     severity,
@@ -30,8 +31,25 @@ Guesses = dict[int, tuple[Tensor, Tensor]]  # per level the highest probability 
 CHUNK = 32 * PART  # pixels predicted at once: 4,096 images of 64 px
 
 
+def populations(nodes: Tensor, streamed: Tensor, tree: Taxonomy) -> dict[str, Tensor]:
+    """Which test images are evaluated: by name, (n,) booleans.
+
+    ""      the paper's "all seen classes": the image's own class, or one below it, has been streamed, labelled at
+            whichever level
+    "open"  all images: also those of a known coarse class whose finer class was never streamed
+
+    nodes (n,) are the true nodes of the test images, streamed (m,) those of the training images so far. In both, an
+    image counts at the levels where its class is known.
+    """
+    seen = {node for leaf in torch.unique(streamed).tolist() for node in tree.lineage(leaf)}
+    return {
+        "": torch.isin(nodes, torch.tensor(sorted(seen), dtype=torch.long)),
+        "open": torch.ones(len(nodes), dtype=torch.bool),
+    }
+
+
 class Evaluator:
-    """Scores a learner on the test images whose class it could know by now.
+    """Scores a learner on test images, in two populations (`populations`).
 
     Images in memory are held as fixed chunks, so that a learner recognises them and computes frozen features only
     once; those that stay in their files are read anew each time.
@@ -45,23 +63,34 @@ class Evaluator:
         at_once = max(1, CHUNK // pixels)
         self._rows = torch.split(torch.arange(len(test.images)), at_once)
         self._kept = [] if isinstance(test.images, Files) else list(torch.split(test.images, at_once))
+        self._nodes = test.nodes
         self._truth = tree.paths[test.nodes]  # (n, levels) true columns
         self._heights = tree.distances(tree.levels[-1]).to(torch.uint8)
 
-    def __call__(self, learner: Learner, taxonomy: Taxonomy, sets: bool = False, classes: bool = False) -> Scores:
-        """Plain scores, and under "path" those of path-consistent decoding.
+    def __call__(
+        self, learner: Learner, taxonomy: Taxonomy, streamed: Tensor, sets: bool = False, classes: bool = False
+    ) -> Scores:
+        """Scores of the images whose class was streamed; under "open" those of all images.
 
-        With `sets` also pw-JS, with `classes` also the accuracy of each class: what settings of earlier work ask for.
+        `streamed` holds true nodes of the training images so far. Both sets of scores hold, under "path", those of
+        path-consistent decoding. With `sets` also pw-JS, with `classes` also the accuracy of each class: what settings
+        of earlier work ask for.
         """
         plain, decoded = [], []
         for x in self._kept or read_ahead(self._images, self._rows):
             probabilities = folded(learner.predict(x), taxonomy)
             plain.append(_best(probabilities))
             decoded.append(_best(decode_paths(probabilities, taxonomy)))
-        scores, path = (self._judge(_join(guesses), taxonomy, sets, classes) for guesses in (plain, decoded))
-        return scores | {"path": path}
+        guesses, path = _join(plain), _join(decoded)
+        scores: Scores = {}
+        for name, members in populations(self._nodes, streamed, self._tree).items():
+            own = self._judge(guesses, members, taxonomy, sets, classes)
+            own["path"] = self._judge(path, members, taxonomy, sets, classes)
+            scores |= {name: own} if name else own
+        return scores
 
-    def _judge(self, guesses: Guesses, taxonomy: Taxonomy, sets: bool, classes: bool) -> Scores:
+    def _judge(self, guesses: Guesses, members: Tensor, taxonomy: Taxonomy, sets: bool, classes: bool) -> Scores:
+        """Scores of the test images in `members` (n,)."""
         levels: dict[str, float] = {}
         calibration: dict[str, float] = {}
         predictions = torch.full_like(self._truth, UNKNOWN)
@@ -71,7 +100,7 @@ class Evaluator:
             place = self._tree.levels.index(level)
             truth = self._truth[:, place]
             true_columns = self._true_columns(level, taxonomy)
-            judged[:, place] = known = torch.isin(truth, true_columns) & (truth != UNKNOWN)
+            judged[:, place] = known = members & torch.isin(truth, true_columns) & (truth != UNKNOWN)
             predictions[:, place] = predicted = true_columns[column]
             if known.any():
                 hit = predicted[known] == truth[known]
@@ -79,9 +108,14 @@ class Evaluator:
                 calibration[str(level)] = 100 * calibration_error(confidence[known], hit)
             if level == self._tree.levels[-1] and known.any():
                 scores["ms"], scores["ms_mistakes"] = severity(predicted[known], truth[known], self._heights)
+                scores["lca_distance"] = scores["ms"] / len(self._tree.levels)
         scores["accuracy"] = sum(levels.values()) / len(levels) if levels else None
         scores["fine_accuracy"] = levels.get(str(self._tree.levels[-1]))
-        scores["path_consistency"] = 100 * self._consistency(predictions, list(guesses))
+        some = judged.any(1)
+        if some.any():
+            shares = hierarchical_f1(predictions[some], self._truth.where(judged, UNKNOWN)[some])
+            scores |= dict(zip(("h_precision", "h_recall", "h_f1"), (100 * share for share in shares), strict=True))
+            scores["path_consistency"] = 100 * self._consistency(predictions[members], list(guesses))
         if sets:
             scores["pw_js"] = self._set_similarity(predictions, judged)
         if classes:
@@ -140,32 +174,47 @@ def _join(chunks: list[Guesses]) -> Guesses:
 
 
 def summarise(curve: list[Scores]) -> dict[str, Any]:
-    """The paper's five numbers and more from all evaluations of a run, plain and with path decoding.
+    """The paper's five numbers and more from all evaluations of a run.
 
-    Evaluations that were made only because a group ended do not enter areas.
+    Plain, with path decoding ("path.AAUC"), over all test images ("open.AAUC") and both ("open.path.AAUC"). Evaluations
+    that were made only because a group ended do not enter areas.
     """
-    regular = [scores for scores in curve if scores.get("periodic", True)] or curve
-    ends = [scores for scores in curve if "class_accuracy" in scores]
-    summary = _summarise(regular, ends)
-    decoded = _summarise([scores["path"] for scores in regular], [scores["path"] for scores in ends])
-    return summary | {f"path.{name}": value for name, value in decoded.items()}
+    summary: dict[str, Any] = {}
+    for keys in ((), ("path",), ("open",), ("open", "path")):
+        own = [_inner(scores, keys) | {"periodic": scores.get("periodic", True)} for scores in curve]
+        regular = [scores for scores in own if scores["periodic"]] or own
+        ends = [scores for scores in own if "class_accuracy" in scores]
+        summary |= {".".join([*keys, name]): value for name, value in _summarise(regular, ends).items()}
+    return summary
+
+
+def _inner(scores: Scores, keys: tuple[str, ...]) -> Scores:
+    for key in keys:
+        scores = scores[key]
+    return scores
 
 
 def _summarise(curve: list[Scores], ends: list[Scores]) -> dict[str, Any]:
     last = curve[-1]
     levels = sorted({level for scores in curve for level in scores["level_accuracy"]}, key=int)
-    summary = {
-        "AAUC": area([scores["accuracy"] for scores in curve]),
-        "FAUC": area([scores["fine_accuracy"] for scores in curve]),
-        "MS": area([scores.get("ms") for scores in curve]),
+    areas = {
+        "AAUC": "accuracy",
+        "FAUC": "fine_accuracy",
+        "MS": "ms",
+        "ms_mistakes": "ms_mistakes",
+        "lca_distance": "lca_distance",
+        "h_precision": "h_precision",
+        "h_recall": "h_recall",
+        "h_f1": "h_f1",
+        "path_consistency": "path_consistency",
+    }
+    summary = {name: area([scores.get(score) for scores in curve]) for name, score in areas.items()} | {
         "FFAcc": last["fine_accuracy"],
         "FAAcc": last["accuracy"],
-        "ms_mistakes": area([scores.get("ms_mistakes") for scores in curve]),
         "level_accuracy": last["level_accuracy"],
         "level_auc": {h: area([scores["level_accuracy"].get(h) for scores in curve]) for h in levels},
         "level_forgetting": {h: forgetting([scores["level_accuracy"].get(h) for scores in curve]) for h in levels},
         "level_ece": last["level_ece"],
-        "path_consistency": area([scores["path_consistency"] for scores in curve]),
     }
     return summary | _of_earlier_work(curve, ends, levels) if "pw_js" in last else summary
 

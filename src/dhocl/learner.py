@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, Self
@@ -30,6 +31,7 @@ class Setup(NamedTuple):
     replay_batch: int
     flip: bool  # a mirrored image still shows its class
     seed: int
+    samples: int | None = None  # length of the stream; None: unknown, it may never end
 
 
 @dataclass(frozen=True)
@@ -43,15 +45,14 @@ class TrainSettings(Settings):
 
 @dataclass(frozen=True)
 class PeriodicSettings(Settings):
-    """For methods that act at the end of a task: a stream has none, so they act every so many samples."""
+    """For methods that act at the end of a task. A stream has no tasks: they act ten times a stream."""
 
-    every: int = 500
+    every: int = 0  # samples; 0: a tenth of the stream, or 500 where its length is unknown
 
-    positive = frozenset({"every"})
-
-    def due(self, seen: int, came: int) -> int:
+    def due(self, setup: Setup, seen: int, came: int) -> int:
         """How often it is time, now that `came` samples have brought the number to `seen`."""
-        return seen // self.every - (seen - came) // self.every
+        every = self.every or (500 if setup.samples is None else math.ceil(setup.samples / 10))
+        return seen // every - (seen - came) // every
 
 
 class Part(Protocol):

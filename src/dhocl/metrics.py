@@ -26,6 +26,17 @@ def severity(predicted: Tensor, true: Tensor, heights: Tensor) -> tuple[float, f
     return height.mean().item(), height[wrong].mean().item() if wrong.any() else None
 
 
+def hierarchical_f1(predicted: Tensor, true: Tensor) -> tuple[float, float, float]:
+    """Hierarchical precision, recall and F1 (Kiritchenko et al. 2006), as HiClass computes them.
+
+    predicted, true (n, levels) columns, UNKNOWN for none: each row is a set with at most one class of a level.
+    hP = Σ|P ∩ T| / Σ|P|, hR = Σ|P ∩ T| / Σ|T| over all rows, F1 their harmonic mean.
+    """
+    both = ((predicted == true) & (true != UNKNOWN)).sum().item()
+    precision, recall = (both / max(1, (side != UNKNOWN).sum().item()) for side in (predicted, true))
+    return precision, recall, 2 * precision * recall / (precision + recall) if both else 0.0
+
+
 def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> float:
     """Expected calibration error: (n,) confidence of the prediction, (n,) whether it was right."""
     place = (confidence * bins).long().clamp(0, bins - 1)

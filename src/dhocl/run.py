@@ -44,7 +44,7 @@ class Spent:
     def __init__(self) -> None:
         self.training = 0.0  # seconds
         self.evaluating = 0.0  # seconds
-        self.work = 0  # passes of images through a network while learning, as `Meter` counts them
+        self.work = 0  # passes of pixels through a network while learning, as `Meter` counts them
         self.work_of_er = 0  # the same for plain replay: forward and backward of the batch and what is replayed with it
 
     def state_dict(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progr
     table, ends = make_plan(config, dataset)
     stream = Stream(dataset, table, config.batch)
     backbone = backbones.load(config.backbone)
-    learner = make_learner(config, dataset, backbone)
+    learner = make_learner(config, dataset, backbone, stream.samples)
     curator = Curator(make_source(config, dataset), config.delay)
     evaluator = Evaluator(dataset)
     spent = Spent()
@@ -85,19 +85,21 @@ def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progr
     group_ends = {-(-end // config.batch) for end in ends}  # the step that learns a group's last sample
     for step, (x, labels) in enumerate(stream.batches(start), start + 1):
         stored = min(config.buffer, (step - 1) * config.batch)
-        spent.work_of_er += 3 * (len(x) + min(config.replay_batch, stored))
-        began, worked = time.perf_counter(), backbone.meter.units
+        spent.work_of_er += 3 * (len(x) + min(config.replay_batch, stored)) * x[0, 0].numel()
+        began, worked = time.perf_counter(), backbone.meter.pixels
         y = curator.observe(labels)
         stats = learner.learn(Batch(x, y), curator.taxonomy)
         spent.training += time.perf_counter() - began
-        spent.work += backbone.meter.units - worked
+        spent.work += backbone.meter.pixels - worked
         samples = min(step * config.batch, stream.samples)
         scores = None
         periodic = step % every == 0 or step == len(stream)
         if periodic or step in group_ends:
             began = time.perf_counter()
             with backbone.resting(), side_by_side():
-                judged = evaluator(learner, curator.taxonomy, sets=bool(ends), classes=step in group_ends)
+                judged = evaluator(
+                    learner, curator.taxonomy, stream.streamed(step), sets=bool(ends), classes=step in group_ends
+                )
             if ends:
                 judged["periodic"] = periodic
             scores = {"step": step, "samples": samples} | judged | _extras(learner, curator.taxonomy, stats)
@@ -121,7 +123,8 @@ def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progr
             stats,
             scores,
         )
-    record.finish(_summary(curve, spent, stream.samples), learner.matrices())
+    summary = _summary(curve, spent, stream.samples) | {"state_mb": _nbytes(learner.state_dict()) / 1e6}
+    record.finish(summary, learner.matrices())
 
 
 def load_dataset(config: RunConfig) -> Dataset:
@@ -161,9 +164,9 @@ def make_source(config: RunConfig, dataset: Dataset) -> KnowledgeSource:
     return oracle
 
 
-def make_learner(config: RunConfig, dataset: Dataset, backbone: Backbone) -> Learner:
+def make_learner(config: RunConfig, dataset: Dataset, backbone: Backbone, samples: int) -> Learner:
     settings = method_settings(config.method, config.settings)
-    setup = Setup(backbone, config.buffer, config.replay_batch, dataset.flip, config.seed)
+    setup = Setup(backbone, config.buffer, config.replay_batch, dataset.flip, config.seed, samples)
     return find_method(config.method).learner(setup, settings)  # type: ignore[call-arg]
 
 
@@ -199,6 +202,13 @@ def _extras(learner: Learner, taxonomy: Taxonomy, stats: dict[str, float]) -> di
         "learner": stats,
         "structure": structure,
     }
+
+
+def _nbytes(state: Any) -> int:
+    """Bytes of the tensors in nested dicts: what a method keeps while it learns."""
+    if isinstance(state, dict):
+        return sum(map(_nbytes, state.values()))
+    return state.nbytes if isinstance(state, torch.Tensor) else 0
 
 
 def _summary(curve: list[Scores], spent: Spent, samples: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from dhocl.checks import feed, setup, stream, true_tree
+from dhocl.checks import feed, passes, setup, stream, true_tree
 from dhocl.knowledge import Curator, Oracle
 from dhocl.methods.gss import GSS, Directions, Greedy, GssSettings, cosines
 from dhocl.rng import Rng
@@ -131,9 +131,9 @@ def test_holds_really_occurring_items_and_gives_the_cost_it_says() -> None:
     learner, batches = GSS(setup(buffer=20), GssSettings(subset=10)), stream(12)
     curator = Curator(Oracle(true_tree()))
     for step, batch in enumerate(batches):
-        before = learner.net.f.meter.units
+        before = passes(learner.net.f)
         feed(learner, [batch], curator)
-        spent = learner.net.f.meter.units - before
+        spent = passes(learner.net.f) - before
         stored = min(20, 8 * step)
         assert spent <= 3 * (8 + min(4, stored)) + 8 + stored
     came = {(x.numpy().tobytes(), label) for xs, labels in batches for x, label in zip(xs, labels, strict=True)}

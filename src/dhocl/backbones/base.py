@@ -20,10 +20,13 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 class Meter:
-    """Work done by a backbone and its copies: 1 for the forward of an image, 2 more where a backward follows."""
+    """Work of a backbone and its copies, in pixels: those of a forward once, twice more where a backward follows.
+
+    Pixels and not images, since an image at twice the side costs four times as much.
+    """
 
     def __init__(self) -> None:
-        self.units = 0
+        self.pixels = 0
 
     def __deepcopy__(self, memo: object) -> Meter:
         return self  # copies of a network are parts of the same learner: their work adds up
@@ -62,7 +65,7 @@ class Backbone(nn.Module, ABC):
         """
         if pixels.ndim != 4 or pixels.shape[1] != 3:
             raise ValueError(f"a backbone takes pixels of shape (B, 3, H, W), got {tuple(pixels.shape)}")
-        self.meter.units += len(pixels) * (3 if torch.is_grad_enabled() and not self.is_frozen else 1)
+        self.meter.pixels += pixels[:, 0].numel() * (3 if torch.is_grad_enabled() and not self.is_frozen else 1)
         on_cpu = self.mean.device.type == "cpu"
         return in_parts(self._encode_pixels, pixels) if on_cpu else self._encode_pixels(pixels)
 

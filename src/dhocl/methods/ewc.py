@@ -80,7 +80,7 @@ class EWC(ER):
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         stats = super().learn(batch, taxonomy)
         self.consolidation.observe()
-        if self.settings.due(self.memory.seen, len(batch.y)):
+        if self.settings.due(self.setup, self.memory.seen, len(batch.y)):
             self.consolidation.hold()
         return stats
 

@@ -31,7 +31,7 @@ class IcarlSettings(TrainSettings, PeriodicSettings):
     own_label: bool = True  # a row's own class is 1 though it is old; false: iCaRL's letter
     ncm_tau: float = 0.05  # squared distances live in [0, 4]; this turns them into probabilities
 
-    positive = PeriodicSettings.positive | {"sigma", "ncm_tau"}
+    positive = frozenset({"sigma", "ncm_tau"})
 
 
 def binary_loss(logits: dict[int, Tensor], old: dict[int, Tensor], targets: Tensor, own_label: bool) -> Tensor:
@@ -175,7 +175,7 @@ class ICaRL(Learner):
         self.means.observe(F.normalize(outputs[0].features.detach()), taxonomy.complete(batch.y))
         self.means.met.update(batch.y.tolist())
         self.memory.insert(x=batch.x, y=batch.y)
-        if self.settings.due(self.memory.seen, len(batch.y)):
+        if self.settings.due(self.setup, self.memory.seen, len(batch.y)):
             self.follow(taxonomy)  # while the old copy is still there
             self.old.take()
         return {"loss": loss.item()}

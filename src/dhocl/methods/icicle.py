@@ -41,7 +41,7 @@ class IcicleSettings(ReplaySettings, PeriodicSettings):
     lr_prototypes: float = 3e-3  # prototypes, add-on layers and the scale of the logits
     logit_scale: float = 4.0  # at the start: as it is, a softmax over 100 classes is hardly moved
 
-    positive = PeriodicSettings.positive | {"prototypes", "prototype_size"}
+    positive = frozenset({"prototypes", "prototype_size"})
 
 
 def activation(cosine: Tensor, epsilon: float = 1e-4) -> Tensor:
@@ -177,7 +177,7 @@ class ICICLE(ER):
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         stats = super().learn(batch, taxonomy)
-        if self.settings.due(self.memory.seen, len(batch.y)):
+        if self.settings.due(self.setup, self.memory.seen, len(batch.y)):
             for head in self.heads.levels.values():
                 head.copy()
         return stats

@@ -27,6 +27,6 @@ class Joint(ER):
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         stats = super().learn(batch, taxonomy)
-        for _ in range(self.settings.due(self.memory.seen, len(batch.y)) * self.settings.epochs):
+        for _ in range(self.settings.due(self.setup, self.memory.seen, len(batch.y)) * self.settings.epochs):
             self.epoch(len(batch.y) + self.setup.replay_batch, taxonomy)
         return stats

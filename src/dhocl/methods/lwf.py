@@ -19,7 +19,7 @@ class LwfSettings(ReplaySettings, PeriodicSettings):
     distillation: float = 0.1
     temperature: float = 6.0
 
-    positive = PeriodicSettings.positive | {"temperature"}
+    positive = frozenset({"temperature"})
 
 
 def distillation(student: dict[int, Tensor], teacher: dict[int, Tensor], temperature: float) -> Tensor:
@@ -45,7 +45,7 @@ class LwF(ER):
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         stats = super().learn(batch, taxonomy)
-        if self.settings.due(self.memory.seen, len(batch.y)):
+        if self.settings.due(self.setup, self.memory.seen, len(batch.y)):
             self.teacher.take()
         return stats
 

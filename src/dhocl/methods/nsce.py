@@ -142,7 +142,7 @@ class NsCE(ER):
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.prototypes.grow(taxonomy)
         stats = super().learn(batch, taxonomy)
-        if self.settings.due(self.memory.seen, len(batch.y)):
+        if self.settings.due(self.setup, self.memory.seen, len(batch.y)):
             self.rehearse(len(batch.y) + self.setup.replay_batch, taxonomy)
         return stats
 

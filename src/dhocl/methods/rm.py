@@ -132,7 +132,7 @@ class RM(ER):
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         stats = super().learn(batch, taxonomy)
-        if self.settings.due(self.memory.seen, len(batch.y)):
+        if self.settings.due(self.setup, self.memory.seen, len(batch.y)):
             self.refresh(taxonomy)
             for _ in range(self.settings.memory_epochs):
                 self.epoch(len(batch.y) + self.setup.replay_batch, taxonomy)

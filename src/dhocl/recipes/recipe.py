@@ -8,8 +8,6 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from dhocl.config import RunConfig
-from dhocl.learner import PeriodicSettings
-from dhocl.methods import METHODS
 
 
 class Scale(StrEnum):
@@ -122,10 +120,7 @@ def panels(scale: Scale, *of_the_paper: str) -> list[str]:
 def config(
     scale: Scale, dataset: str, method: str, settings: Mapping[str, Any] | None = None, **more: Any
 ) -> RunConfig:
-    chosen = dict(settings or {})
-    if scale is Scale.smoke and issubclass(METHODS[method].settings, PeriodicSettings):
-        chosen.setdefault("every", 110)  # the usual 500 samples are more than there are
-    return RunConfig(method=method, dataset=dataset, settings=chosen, **BASES[scale][dataset] | more)
+    return RunConfig(method=method, dataset=dataset, settings=dict(settings or {}), **BASES[scale][dataset] | more)
 
 
 def grid(*datasets: str, rows: Mapping[str, Mapping[str, Any]]) -> Callable[[Scale], list[Cell]]:

@@ -24,6 +24,7 @@ class Stream:
         self._images = dataset.train.images
         self._table = table
         self._batch = batch
+        self._nodes = dataset.train.nodes
         tree = dataset.tree
         images, levels = torch.from_numpy(table[:, 0]), table[:, 1]
         places = torch.from_numpy(np.searchsorted(tree.levels, levels))
@@ -42,6 +43,10 @@ class Stream:
     @property
     def samples(self) -> int:
         return len(self._table)
+
+    def streamed(self, steps: int) -> Tensor:
+        """(samples,) true nodes of the images of the first batches."""
+        return self._nodes[torch.from_numpy(self._table[: steps * self._batch, 0])]
 
     def digest(self) -> str:
         """A fingerprint of order, labels and pixels: two runs with the same one saw the same stream.
