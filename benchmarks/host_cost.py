@@ -26,7 +26,7 @@ class Pixels(Backbone):
     """Normalised pixels as features: with the heads on top, a linear model."""
 
     def __init__(self) -> None:
-        super().__init__(3 * SIZE * SIZE, 3, mean=(0.5,) * 3, std=(0.25,) * 3)
+        super().__init__(3 * SIZE * SIZE, {1: 3}, mean=(0.5,) * 3, std=(0.25,) * 3)
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return x.flatten(1), x

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dhocl.backbones import BACKBONES, IMAGENET_MEAN, IMAGENET_STD, Backbone, frozen, load, side_by_side, wrap
@@ -51,6 +53,44 @@ def test_efficientnet_equals_the_published_model(lite: Backbone, published: Any,
     torch.testing.assert_close(features, expected, atol=1e-4, rtol=0)
     torch.testing.assert_close(fmap, x, atol=1e-4, rtol=1e-4)
     assert fmap.shape == (2, lite.map_dim, -(-height // 16), -(-width // 16))
+
+
+@pytest.mark.parametrize(("stride", "channels"), [(8, 40), (16, 112), (32, 1280)])
+def test_any_map_of_efficientnet_can_be_chosen(published: Any, stride: int, channels: int) -> None:
+    backbone, pixels = load("efficientnet_lite0"), images(2, 3, 64, 96)
+    plain, _ = backbone(pixels)
+    backbone.use_map(stride)
+    assert backbone.map_dim == channels
+    with torch.no_grad():
+        features, fmap = backbone(pixels)
+        x = (pixels.float() - 127) / 128
+        if stride == 32:
+            expected = published.extract_features(x)
+        else:
+            expected = published._swish(published._bn0(published._conv_stem(x)))
+            for block in published._blocks[: {8: 5, 16: 11}[stride]]:
+                expected = block(expected)
+    torch.testing.assert_close(features, plain)
+    assert fmap.shape == (2, channels, 64 // stride, 96 // stride)
+    torch.testing.assert_close(fmap, expected, atol=1e-4, rtol=1e-4)
+    backbone.use_map(4)
+    assert backbone.map_stride == 8, "the nearest there is"
+
+
+@pytest.mark.parametrize("relu6", [False, True])
+@pytest.mark.parametrize("size", [4, 12])  # a matrix product and a convolution
+def test_batch_statistics_equal_those_of_separate_layers(relu6: bool, size: int) -> None:
+    torch.manual_seed(0)
+    layer, x = ConvNorm(6, 10, relu6=relu6), 3 * torch.randn(5, 6, size, size)
+    norm = copy.deepcopy(layer.norm)
+    layer.train()
+    expected = norm.train()(F.conv2d(x, layer.conv.weight))
+    torch.testing.assert_close(layer(x), F.relu6(expected) if relu6 else expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(layer.norm.running_var, norm.running_var)
+    torch.testing.assert_close(layer.norm.running_mean, norm.running_mean)
+    layer.eval()
+    after = norm.eval()(F.conv2d(x, layer.conv.weight))
+    torch.testing.assert_close(layer(x), F.relu6(after) if relu6 else after, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("relu6", [False, True])
@@ -279,6 +319,10 @@ def test_training_never_touches_batch_statistics() -> None:
     assert net[1].weight.requires_grad
     backbone(images(8, 3, 16, 16))
     assert net[1].num_batches_tracked == 0
+    backbone.batch_statistics = True
+    backbone.train()(images(8, 3, 16, 16))
+    backbone.eval()(images(8, 3, 16, 16))
+    assert net[1].num_batches_tracked == 1, "unless they are asked for"
 
 
 @pytest.mark.parametrize("name", BACKBONES)

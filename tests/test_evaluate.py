@@ -7,12 +7,13 @@ from torch import Tensor
 
 from dhocl.data.dataset import Dataset, Split
 from dhocl.decode import folded, known_paths
-from dhocl.evaluate import Evaluator, summarise
+from dhocl.evaluate import Evaluator, populations, summarise
 from dhocl.learner import Batch, Learner, Part
 from dhocl.taxonomy import Label, Taxonomy
 from trees import balanced_tree
 
 TRUE = balanced_tree(2, 2)  # classes 0, 1 and 0.0, 0.1, 1.0, 1.1
+ALL = torch.arange(len(TRUE))  # every class was streamed
 
 
 class Scripted(Learner):
@@ -73,20 +74,56 @@ def test_scores_by_hand() -> None:
     leaves = [TRUE.id(Label(name, 1)) for name in ("0.0", "0.1", "1.0", "1.1", "0.0")]
     tree = known("1", "0", "1.1", "0.0", "0.1")
     answers = {0: [1, 0, 0, 0, 1], 1: [1, 1, 0, 0, 0]}  # coarse 0 1 1 1 0; fine 0.0 0.0 1.1 1.1 1.1
-    scores = Evaluator(dataset(leaves))(Scripted(answers, tree.widths), tree)
+    scores = Evaluator(dataset(leaves))(Scripted(answers, tree.widths), tree, ALL)
     assert scores["level_accuracy"] == {"0": 80.0, "1": 50.0}  # 4 of 5; of 0.0, 0.1, 1.1, 0.0 the first and third
     assert scores["accuracy"] == 65.0
     assert scores["fine_accuracy"] == 50.0
     assert scores["ms"] == (0 + 1 + 0 + 2) / 4  # right; sibling; right; across
     assert scores["ms_mistakes"] == 1.5
+    assert scores["lca_distance"] == scores["ms"] / 2
     assert scores["path_consistency"] == 60.0  # the second and the last contradict themselves
+
+
+def test_populations_of_a_hand_made_stream() -> None:
+    """Streamed: images of 0.0, labelled "0", and of 1.1, labelled "1" and "1.1". So 0.0 has no class of its own yet."""
+    leaves = [TRUE.id(Label(name, 1)) for name in ("0.0", "0.1", "1.0", "1.1")]
+    tree = known("0", "1", "1.1")
+    learner = Scripted({0: [0, 1, 0, 0], 1: [0, 0, 0, 0]}, tree.widths)
+    streamed = torch.tensor([leaves[0], leaves[3], leaves[3]])
+    scores = Evaluator(dataset(leaves))(learner, tree, streamed)
+    assert scores["level_accuracy"] == {"0": 50.0, "1": 100.0}  # coarse: 0.0 right, 1.1 wrong; fine: 1.1 alone
+    assert scores["open"]["level_accuracy"] == {"0": 25.0, "1": 100.0}  # 0.1 and 1.0, never streamed, are both wrong
+    summary = summarise([scores])
+    assert (summary["AAUC"], summary["open.AAUC"]) == (75.0, 62.5)
+    assert summary["open.path.AAUC"] is not None
+    # Sets of predicted classes: {0, 1.1} and {0, 1.1}; true and known: {0} and {1, 1.1}.
+    assert (summary["h_precision"], summary["h_recall"]) == (50.0, 100 * (2 / 3))
+    # Beside them {1, 1.1} and {0, 1.1} for {0} and {1}: of 8 predicted 2 are right, of 5 true ones 2.
+    assert (summary["open.h_precision"], summary["open.h_recall"]) == (25.0, 40.0)
+
+
+def test_an_inner_class_was_seen_once_something_at_or_below_it_was() -> None:
+    nodes = torch.tensor([TRUE.id(Label("0", 0)), TRUE.id(Label("1", 0)), TRUE.id(Label("0.1", 1))])
+    below = populations(nodes, torch.tensor([TRUE.id(Label("0.0", 1))]), TRUE)
+    assert below[""].tolist() == [True, False, False]
+    above = populations(nodes, torch.tensor([TRUE.id(Label("0", 0))]), TRUE)
+    assert above[""].tolist() == [True, False, False], "an image of a coarse class does not bring its finer ones"
+    assert below["open"].all()
+
+
+def test_nothing_of_the_test_was_streamed_yet() -> None:
+    leaves = [TRUE.id(Label("0.0", 1))]
+    scores = Evaluator(dataset(leaves))(Scripted({0: [0]}, {0: 2}), known("0", "1"), torch.tensor([leaves[0] + 2]))
+    assert (scores["accuracy"], scores["open"]["accuracy"]) == (None, 100.0)
+    summary = summarise([scores])
+    assert (summary["AAUC"], summary["h_f1"], summary["path_consistency"], summary["open.AAUC"]) == (None,) * 3 + (100,)
 
 
 def test_path_decoding_is_judged_beside() -> None:
     leaves = [TRUE.id(Label(name, 1)) for name in ("0.0", "1.1")]
     tree = known("0", "1", "0.0", "1.1")
     sure = Scripted({0: [1, 1], 1: [0, 1]}, tree.widths)
-    scores = Evaluator(dataset(leaves))(sure, tree)
+    scores = Evaluator(dataset(leaves))(sure, tree, ALL)
     assert scores["path_consistency"] == 50.0
     assert scores["path"]["path_consistency"] == 100.0
 
@@ -94,7 +131,7 @@ def test_path_decoding_is_judged_beside() -> None:
 def test_before_the_finest_level_is_known_there_is_no_fine_score() -> None:
     leaves = [TRUE.id(Label("0.0", 1)), TRUE.id(Label("1.0", 1))]
     tree = known("0")
-    scores = Evaluator(dataset(leaves))(Scripted({0: [0, 0]}, tree.widths), tree)
+    scores = Evaluator(dataset(leaves))(Scripted({0: [0, 0]}, tree.widths), tree, ALL)
     assert scores["level_accuracy"] == {"0": 100.0}  # the image of 1.0 does not count: 1 is not known
     assert scores["fine_accuracy"] is None
     assert "ms" not in scores
@@ -110,22 +147,22 @@ def test_sets_and_classes_by_hand() -> None:
     tree = known("1", "0", "1.1", "0.0", "0.1")
     learner = Scripted({0: [1, 0, 0, 0, 1], 1: [1, 1, 0, 0, 0]}, tree.widths)
     evaluator = Evaluator(dataset(leaves))
-    scores = evaluator(learner, tree, sets=True, classes=True)
+    scores = evaluator(learner, tree, ALL, sets=True, classes=True)
     assert math.isclose(scores["pw_js"], 100 * (1 + 0 + 1 + 1 + 1 / 3 * 1 / 2) / 5)
     assert scores["class_accuracy"] == {"0": [100.0, 100 * (2 / 3)], "1": [100.0, 50.0, 0.0]}
-    assert scores["path"].keys() == scores.keys() - {"path"}
-    plain = evaluator(learner, tree)
+    assert scores["path"].keys() == scores.keys() - {"path", "open"}
+    plain = evaluator(learner, tree, ALL)
     for more, same in ((scores, plain), (scores["path"], plain["path"])):
         assert more.keys() - same.keys() == {"pw_js", "class_accuracy"}
-        assert all(more[name] == same[name] for name in same if name != "path"), "the rest is as without"
+        assert all(more[name] == same[name] for name in same if name not in ("path", "open")), "the rest is as without"
 
 
 def test_an_image_without_a_known_class_is_in_no_set() -> None:
     leaves = [TRUE.id(Label(name, 1)) for name in ("0.0", "1.0")]
     tree = known("0")
-    scores = Evaluator(dataset(leaves))(Scripted({0: [0, 0]}, tree.widths), tree, sets=True, classes=True)
+    scores = Evaluator(dataset(leaves))(Scripted({0: [0, 0]}, tree.widths), tree, ALL, sets=True, classes=True)
     assert scores["pw_js"] == 100
-    other = Evaluator(dataset(leaves[1:]))(Scripted({0: [0]}, tree.widths), tree, sets=True, classes=True)
+    other = Evaluator(dataset(leaves[1:]))(Scripted({0: [0]}, tree.widths), tree, ALL, sets=True, classes=True)
     assert other["pw_js"] is None
     assert other["class_accuracy"] == {"0": [None]}
 
@@ -135,11 +172,12 @@ def test_evaluations_at_group_ends_alone_do_not_enter_areas() -> None:
         own = {"accuracy": fine, "fine_accuracy": fine, "path_consistency": 100.0, "pw_js": fine / 2}
         own |= {"level_accuracy": {"1": fine}, "level_ece": {"1": 0.0}}
         own |= {} if classes is None else {"class_accuracy": {"1": classes}}
-        return own | {"path": own, "periodic": periodic}
+        own["path"] = dict(own)
+        return own | {"open": own, "periodic": periodic}
 
     curve = [scores(10, True, None), scores(90, False, [90.0]), scores(30, True, [50.0, 10.0])]
     summary = summarise(curve)
-    for prefix in ("", "path."):
+    for prefix in ("", "path.", "open.", "open.path."):
         assert summary[prefix + "AAUC"] == 20
         assert summary[prefix + "A_AUC"] == summary[prefix + "level_auc"] == {"1": 20}
         assert summary[prefix + "A_last"] == {"1": 30}
@@ -152,6 +190,7 @@ def test_an_evaluation_without_mistakes_does_not_lower_their_severity() -> None:
     def scores(fine: float, ms: float, mistakes: float | None) -> dict[str, object]:
         own = {"accuracy": fine, "fine_accuracy": fine, "ms": ms, "ms_mistakes": mistakes, "path_consistency": 100.0}
         own |= {"level_accuracy": {"1": fine}, "level_ece": {"1": 0.0}}
-        return own | {"path": own}
+        own["path"] = dict(own)
+        return own | {"open": own}
 
     assert summarise([scores(100.0, 0.0, None), scores(50.0, 1.0, 2.0)])["ms_mistakes"] == 2.0

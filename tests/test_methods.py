@@ -20,7 +20,7 @@ VARIANTS = {
     "halo, PredLA alone": ("halo", {"hpr": False}),
     "halo, linear alone": ("halo", {"heads": "linear"}),
     "halo, analytic alone": ("halo", {"heads": "analytic", "hpr": False}),
-    "halo, the paper's letter": ("halo", {"letter": True, "anchor": "none", "normalise": False}),
+    "halo, the paper's mixing": ("halo", {"mixing": "replay"}),
     **{f"er, {loss}": ("er", {"loss": loss}) for loss in ("multi_ce", "hxe", "soft_ce", "hcon")},
     "halo, prototypes cached often": ("halo", {"cache_every": 2}),
     "acil, expanded": ("acil", {"expansion": 96}),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import hiclass.metrics
 import numpy as np
 import pytest
 import torch
@@ -16,6 +17,7 @@ from dhocl.metrics import (
     class_accuracy,
     correlation,
     forgetting,
+    hierarchical_f1,
     last_forgetting,
     pw_jaccard,
     severity,
@@ -119,6 +121,25 @@ def test_weighted_jaccard_is_that_of_sets(seed: int, n: int, levels: int) -> Non
     ours = pw_jaccard(torch.from_numpy(predicted), torch.from_numpy(true))
     assert math.isclose(ours, np.mean(by_hand), abs_tol=1e-12)
     assert 0 <= ours <= 1
+
+
+@given(seeds, st.integers(1, 30), st.integers(1, 4))
+def test_hierarchical_f1_is_that_of_hiclass(seed: int, n: int, levels: int) -> None:
+    """HiClass takes names, with "" for a class that a row lacks, and divides by 0 where all lack."""
+    rng = np.random.default_rng(seed)
+    true, predicted = (np.append(rng.integers(-1, 3, (n, levels)), [[1] * levels], 0) for _ in range(2))
+
+    def names(columns: np.ndarray) -> np.ndarray:
+        return np.array([[f"{h}.{c}" if c >= 0 else "" for h, c in enumerate(row)] for row in columns.tolist()])
+
+    ours = hierarchical_f1(torch.from_numpy(predicted), torch.from_numpy(true))
+    scores = hiclass.metrics.precision, hiclass.metrics.recall, hiclass.metrics.f1
+    np.testing.assert_allclose(ours, [score(names(true), names(predicted)) for score in scores])
+
+
+def test_hierarchical_f1_without_a_hit_is_zero() -> None:
+    assert hierarchical_f1(torch.tensor([[0, 1]]), torch.tensor([[1, -1]])) == (0, 0, 0)
+    assert hierarchical_f1(torch.tensor([[-1]]), torch.tensor([[-1]])) == (0, 0, 0)
 
 
 def test_correlation_is_numpys() -> None:

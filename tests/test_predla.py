@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributions import Categorical
 
-from dhocl.heads.predla import Anchor, PredLA, mix
+from dhocl.heads.predla import PredLA, analytic_softmax, calibrated, mix
 from dhocl.losses import mixture_nll
 from dhocl.optim import Optimizer
 
@@ -19,10 +18,24 @@ def entropy_gap(z_linear: torch.Tensor, z_analytic: torch.Tensor, tau: torch.Ten
     return (gap.abs() - delta).clamp_min(0).mean()
 
 
-def predla(anchor: Anchor = "linear", lr_tau: float = 0.1, tau: tuple[float, float] = (1.0, 0.05)) -> PredLA:
-    combiner = PredLA(Optimizer(0.0), 0.05, tau, lr_tau, delta=0.5, anchor=anchor)
+def predla(lr_tau: float = 0.1) -> PredLA:
+    combiner = PredLA(Optimizer(0.0), 0.05, lr_tau, delta=0.5)
     combiner.grow([0, 2])
     return combiner
+
+
+@given(seeds, st.integers(1, 30), st.floats(0.5, 3), st.floats(0.1, 1))
+def test_a_calibrated_mixture_is_the_mean_of_both_heads(seed: int, classes: int, tau_l: float, tau_a: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    z_l, z_a = torch.randn(4, classes, generator=generator), torch.rand(4, classes, generator=generator)
+    mean = mix(z_l, z_a, torch.tensor([0.5, 0.5]), torch.tensor([tau_l, tau_a / classes**0.5]))
+    torch.testing.assert_close(calibrated(z_l, z_a, tau_l, tau_a), mean)
+
+
+def test_a_temperature_holds_for_any_number_of_classes() -> None:
+    """Outputs that shrink as 1 / √C keep the same odds between two classes."""
+    few, many = (analytic_softmax(torch.eye(1, c) / c**0.5, 0.3)[0] for c in (4, 400))
+    torch.testing.assert_close(few[0] / few[1], many[0] / many[1])
 
 
 @given(seeds, st.floats(0.05, 5), st.floats(0.05, 5))
@@ -53,7 +66,7 @@ def test_one_step_on_tau_is_the_gradient_by_finite_differences(seed: int) -> Non
     generator = torch.Generator().manual_seed(seed)
     linear = {0: torch.randn(6, 5, generator=generator).double() * 4}
     analytic = {0: torch.rand(6, 5, generator=generator).double()}
-    combiner = PredLA(Optimizer(0.0), 0.05, (1.0, 0.3), 0.01, delta=0.1, anchor="none")
+    combiner = PredLA(Optimizer(0.0), 0.05, 0.01, delta=0.1)
     combiner.grow([0])
     before = combiner.tau(0).double().log()
 
@@ -67,23 +80,19 @@ def test_one_step_on_tau_is_the_gradient_by_finite_differences(seed: int) -> Non
     torch.testing.assert_close(moved, -0.01 * torch.tensor(slope).double(), rtol=1e-2, atol=1e-5)
 
 
-@pytest.mark.parametrize(("anchor", "held"), [("linear", 0), ("analytic", 1)])
-def test_anchored_temperatures_settle_where_entropies_agree(anchor: Anchor, held: int) -> None:
+def test_temperatures_settle_where_entropies_agree() -> None:
     torch.manual_seed(0)
     linear, analytic = torch.randn(64, 10) * 3, torch.rand(64, 10)
-    combiner = predla(anchor, lr_tau=0.2, tau=(1.0, 1.0))
+    combiner = predla(lr_tau=0.2)
     start = entropy_gap(linear, analytic, combiner.tau(0), 0.5)
     for _ in range(300):
         combiner.match_entropies({0: linear}, {0: analytic})
-    tau = combiner.tau(0)
-    assert tau[held] == 1
-    assert tau[1 - held] != 1
-    assert entropy_gap(linear, analytic, tau, 0.5) < start / 3
+    assert entropy_gap(linear, analytic, combiner.tau(0), 0.5) < start / 3
 
 
 def test_alpha_learns_which_head_is_right() -> None:
     optimizer = Optimizer(0.0)
-    combiner = PredLA(optimizer, 0.05, (1.0, 1.0), 0.0, delta=0.5, anchor="linear")
+    combiner = PredLA(optimizer, 0.05, 0.0, delta=0.5)
     combiner.grow([0])
     torch.manual_seed(0)
     y = torch.randint(5, (64, 1))
@@ -96,6 +105,6 @@ def test_alpha_learns_which_head_is_right() -> None:
 def test_state_survives_a_restart() -> None:
     first = predla()
     first.match_entropies({0: torch.randn(4, 3), 2: torch.randn(4, 9)}, {0: torch.rand(4, 3), 2: torch.rand(4, 9)})
-    second = PredLA(Optimizer(0.0), 0.05, (1.0, 0.05), 0.1, delta=0.5, anchor="linear")
+    second = PredLA(Optimizer(0.0), 0.05, 0.1, delta=0.5)
     second.load_state_dict(first.state_dict())
     assert second.stats() == first.stats()

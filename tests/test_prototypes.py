@@ -69,9 +69,9 @@ def test_alignment_is_zero_when_families_are_apart_and_positive_when_mixed() -> 
     assert shuffled.losses(families, targets, TREE).alignment > 0
 
 
-@pytest.mark.parametrize("letter", [False, True])
-def test_alignment_moves_distances_toward_the_tree(letter: bool) -> None:
-    prototypes, optimizer = fresh(HprSettings(prototype_size=16, letter=letter))
+@pytest.mark.parametrize("printed", [False, True])
+def test_alignment_moves_distances_toward_the_tree(printed: bool) -> None:
+    prototypes, optimizer = fresh(HprSettings(prototype_size=16, printed=printed))
     torch.manual_seed(0)
     patches = torch.rand(12, 4, 16)
     targets = TREE.complete(TREE.nodes(1))
@@ -120,11 +120,11 @@ def test_drift_is_of_what_the_cache_holds_at_every_level() -> None:
     torch.testing.assert_close(prototypes.losses(patches, targets, TREE).drift, torch.cat(changes).mean())
 
 
-@pytest.mark.parametrize("letter", [False, True])
+@pytest.mark.parametrize("printed", [False, True])
 def test_of_many_pairs_and_prototypes_a_random_part_stands_for_all(
-    letter: bool, monkeypatch: pytest.MonkeyPatch
+    printed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prototypes, _ = fresh(HprSettings(prototype_size=16, prototypes=2, cache_every=1, letter=letter))
+    prototypes, _ = fresh(HprSettings(prototype_size=16, prototypes=2, cache_every=1, printed=printed))
     torch.manual_seed(0)
     patches, targets = torch.rand(12, 4, 16), TREE.complete(TREE.nodes(1))
     prototypes.grow(patches, targets, TREE)

@@ -43,12 +43,14 @@ class Backbone(nn.Module, ABC):
     mean: Tensor  # (1, 3, 1, 1) on 0..255
     std: Tensor  # (1, 3, 1, 1)
 
-    def __init__(self, dim: int, map_dim: int, mean: Sequence[float], std: Sequence[float]) -> None:
-        """`mean` and `std` per channel on 0..1, the way model cards print them."""
+    def __init__(self, dim: int, maps: dict[int, int], mean: Sequence[float], std: Sequence[float]) -> None:
+        """`maps`: stride -> channels. `mean` and `std` per channel on 0..1, the way model cards print them."""
         super().__init__()
         self.dim = dim
-        self.map_dim = map_dim
+        self.maps = maps
+        self.use_map(16)
         self.is_frozen = False
+        self.batch_statistics = False  # in training mode, normalise by the batch and update the running averages
         self.meter = Meter()
         self.register_buffer("mean", 255 * torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", 255 * torch.tensor(std).view(1, 3, 1, 1), persistent=False)
@@ -60,8 +62,8 @@ class Backbone(nn.Module, ABC):
     def forward(self, pixels: Tensor) -> Encoded:
         """Pixels (B, 3, H, W), uint8 or float on 0..255 -> features (B, dim), map (B, map_dim, h, w).
 
-        The map is taken at stride 16 where the network has such a stage. The network may be on a GPU: what goes in and
-        what comes out is on the CPU, where heads, memory and tree are, so nobody else needs to know.
+        The map is that of stride 16 or the nearest the network has (`use_map`). The network may be on a GPU: what goes
+        in and what comes out is on the CPU, where heads, memory and tree are, so nobody else needs to know.
         """
         if pixels.ndim != 4 or pixels.shape[1] != 3:
             raise ValueError(f"a backbone takes pixels of shape (B, 3, H, W), got {tuple(pixels.shape)}")
@@ -83,7 +85,7 @@ class Backbone(nn.Module, ABC):
         return normalised.view(len(x), *x.shape[2:], 3).permute(0, 3, 1, 2)
 
     def train(self, mode: bool = True) -> Self:
-        """Like `nn.Module.train`, but batch normalisation always uses its stored statistics.
+        """Like `nn.Module.train`, but batch normalisation uses its stored statistics unless `batch_statistics` is set.
 
         A stream is seen once and drifts: the statistics of one batch are not those of the test images, and
         running averages never settle, so a network trained on batch statistics breaks when it predicts. The
@@ -91,9 +93,14 @@ class Backbone(nn.Module, ABC):
         """
         super().train(mode and not self.is_frozen)
         for module in self.modules():
-            if isinstance(module, _BatchNorm):
+            if isinstance(module, _BatchNorm) and not self.batch_statistics:
                 module.eval()
         return self
+
+    def use_map(self, stride: int) -> None:
+        """From now on `forward` returns the map of this stride, or of the nearest that the network has."""
+        self.map_stride = min(self.maps, key=lambda known: abs(known - stride))
+        self.map_dim = self.maps[self.map_stride]
 
     @contextmanager
     def resting(self) -> Iterator[None]:

@@ -25,7 +25,7 @@ STAGES = (  # repeats, kernel, stride, expansion, channels
     (4, 5, 2, 6, 192),
     (1, 3, 1, 6, 320),
 )
-MAP_BLOCK = 10  # counting repeats from 0: where that stage ends
+MAP_BLOCKS = {8: 4, 16: 10}  # stride -> the last block of it, counting repeats from 0
 
 # Names of the weights file -> ours.
 _TOP = {"_conv_stem": "stem.conv", "_bn0": "stem.norm", "_conv_head": "head.conv", "_bn1": "head.norm"}
@@ -61,7 +61,7 @@ class EfficientNetLite0(Backbone):
     """3.4 M parameters without the classifier, 1280 features; no squeeze-and-excite and ReLU6 throughout."""
 
     def __init__(self) -> None:
-        super().__init__(1280, 112, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
+        super().__init__(1280, {8: 40, 16: 112, 32: 1280}, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
         self.stem = ConvNorm(3, 32, kernel=3, stride=2, relu6=True)
         blocks: list[nn.Module] = []
         inputs = 32
@@ -73,15 +73,15 @@ class EfficientNetLite0(Backbone):
         self.head = ConvNorm(inputs, self.dim, relu6=True)
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Features: average over positions after the head. Map: end of the last stage at stride 16."""
+        """Features: average over positions after the head. Maps: the last of strides 8 and 16, and the head's."""
         x = self.stem(x)  # (B, 32, H/2, W/2)
-        fmap = x
+        fmap = None
         for i, block in enumerate(self.blocks):
             x = block(x)
-            if i == MAP_BLOCK:
-                fmap = x  # (B, 112, H/16, W/16)
+            if i == MAP_BLOCKS.get(self.map_stride):
+                fmap = x  # (B, 40, H/8, W/8) or (B, 112, H/16, W/16)
         x = self.head(x)  # (B, 1280, H/32, W/32)
-        return x.mean((2, 3)), fmap
+        return x.mean((2, 3)), x if fmap is None else fmap
 
 
 def efficientnet_lite0() -> Backbone:

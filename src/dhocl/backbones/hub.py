@@ -23,16 +23,17 @@ TRANSFORMERS: dict[str, dict[str, bool]] = {  # what each must be told to take i
 
 
 class HubResNet(Backbone):
-    """Features: the pooled last stage. Map: stage 3, at stride 16."""
+    """Features: the pooled last stage. Maps: the four stages, at strides 4 to 32."""
 
     def __init__(self, model: Any, mean: Sequence[float], std: Sequence[float]) -> None:
         widths = model.config.hidden_sizes
-        super().__init__(widths[-1], widths[-2], mean, std)
+        super().__init__(widths[-1], {4 << stage: width for stage, width in enumerate(widths)}, mean, std)
         self.model = model
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
         out = self.model(x, output_hidden_states=True)
-        return out.pooler_output.flatten(1), out.hidden_states[-2]  # (B, dim), (B, map_dim, H/16, W/16)
+        stage = list(self.maps).index(self.map_stride)
+        return out.pooler_output.flatten(1), out.hidden_states[1 + stage]  # (B, dim), (B, map_dim, H/stride, W/stride)
 
 
 class HubTransformer(Backbone):
@@ -43,7 +44,7 @@ class HubTransformer(Backbone):
     """
 
     def __init__(self, model: Any, kind: str, mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__(model.config.hidden_size, model.config.hidden_size, mean, std)
+        super().__init__(model.config.hidden_size, {model.config.patch_size: model.config.hidden_size}, mean, std)
         self.model = model
         self.kind = kind
 

@@ -111,14 +111,14 @@ class SameConv(nn.Conv2d):
     relu6 = False  # whether a ReLU6 follows
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.convolve(x, self.weight, self.bias)
+        return self.convolve(x, self.weight, self.bias, self.relu6)
 
     def fixed(self, weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
         """The same convolution with other numbers, which will not change: what can be prepared is."""
         pointwise = self.kernel_size[0] == self.stride[0] == self.groups == 1
         plain = weight.device.type != "cpu" or weight.dtype != torch.float32
         if not pointwise or plain or PRODUCT is None or PACKED is None:
-            return partial(self.convolve, weight=weight, bias=bias)
+            return partial(self.convolve, weight=weight, bias=bias, clip=self.relu6)
         multiply, matrix = PRODUCT, PACKED(weight.flatten(1).contiguous())
         then = ("hardtanh", [0.0, 6.0], "") if self.relu6 else ("none", [], "")
 
@@ -129,15 +129,15 @@ class SameConv(nn.Conv2d):
 
         return product
 
-    def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """The same convolution with other numbers."""
+    def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None, clip: bool) -> Tensor:
+        """The same convolution with other numbers; `clip` by a ReLU6."""
         k, s, padding = self.kernel_size[0], self.stride[0], 0
         on_cpu, at_rest = x.device.type == "cpu", not torch.is_grad_enabled()
         if k == s == self.groups == 1 and x.shape[2] * x.shape[3] <= FEW and on_cpu:
             pixels = x.permute(0, 2, 3, 1)  # (B, h, w, C), as they lie in memory
             # Of two dimensions, since of four the product is a view, which to clip in place takes copies.
             y = linear(pixels.flatten(0, 2), weight.flatten(1), bias)
-            y = relu6(y, inplace=True) if self.relu6 else y
+            y = relu6(y, inplace=True) if clip else y
             return y.view(*pixels.shape[:3], -1).permute(0, 3, 1, 2)
         depthwise = self.groups == self.in_channels == self.out_channels
         small = depthwise and x.requires_grad and min(x.shape[2:]) < k and on_cpu
@@ -150,7 +150,7 @@ class SameConv(nn.Conv2d):
         else:
             sides = (across // 2, across - across // 2, down // 2, down - down // 2)
             x = ZeroBorder.apply(x, *sides)  # type: ignore[no-untyped-call]
-        if self.relu6 and at_rest and FUSED and on_cpu:
+        if clip and at_rest and FUSED and on_cpu:
             clipped: Tensor = FUSED(
                 x, weight, bias, [padding] * 2, [s] * 2, [1, 1], self.groups, "hardtanh", [0.0, 6.0], ""
             )
@@ -159,11 +159,11 @@ class SameConv(nn.Conv2d):
             y = SmallDepthwise.apply(x, weight, bias, s, padding)  # type: ignore[no-untyped-call]
         else:
             y = conv2d(x, weight, bias, s, padding, groups=self.groups)
-        return relu6(y, inplace=True) if self.relu6 else y
+        return relu6(y, inplace=True) if clip else y
 
 
 class ConvNorm(nn.Module):
-    """Convolution and batch normalisation with fixed statistics, computed as one convolution; a ReLU6 may follow.
+    """Convolution and batch normalisation, with fixed statistics computed as one convolution; a ReLU6 may follow.
 
     With fixed statistics the normalisation is a scale and a shift per channel. Applied to the weights instead
     of the activations it costs little, and autograd still reaches the weights, the scale and the shift.
@@ -187,7 +187,10 @@ class ConvNorm(nn.Module):
         return self.conv.weight * scale.view(-1, 1, 1, 1), self.norm.bias - mean * scale
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._fixed(x) if self._fixed else self.conv.convolve(x, *self.merged())
+        if self.norm.training:  # by the statistics of the batch, which are known only after the convolution
+            y = self.norm(self.conv.convolve(x, self.conv.weight, None, clip=False))
+            return relu6(y, inplace=True) if self.conv.relu6 else y
+        return self._fixed(x) if self._fixed else self.conv.convolve(x, *self.merged(), clip=self.conv.relu6)
 
     @torch.no_grad()
     def rest(self) -> None:

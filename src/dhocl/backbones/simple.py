@@ -17,7 +17,7 @@ class Tiny(Backbone):
     """Three convolutions with random weights, untrained: for tests and examples that must be quick."""
 
     def __init__(self) -> None:
-        super().__init__(64, 64, IMAGENET_MEAN, IMAGENET_STD)
+        super().__init__(64, {16: 64}, IMAGENET_MEAN, IMAGENET_STD)
         stages = [ConvNorm(3, 16, 5, stride=4), ConvNorm(16, 32, 3, stride=2), ConvNorm(32, 64, 3, stride=2)]
         for stage in stages:
             nn.init.kaiming_normal_(stage.conv.weight)  # PyTorch's default would shrink the features to 0.04
@@ -38,7 +38,7 @@ class Wrapped(Backbone):
     """Any network that returns a feature map; the features are its average over positions."""
 
     def __init__(self, module: nn.Module, dim: int, mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__(dim, dim, mean, std)
+        super().__init__(dim, {16: dim}, mean, std)  # whatever its stride is, there is one
         self.module = module
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:

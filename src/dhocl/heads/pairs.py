@@ -27,31 +27,32 @@ class Pairs(NamedTuple):
     room: Tensor  # (n,) how many of the group are outside of it
 
     @classmethod
-    def of(cls, ancestors: Tensor) -> Pairs:
-        """One group: ancestors (C,) with -1 for unknown."""
+    def of(cls, ancestors: Tensor, siblings: bool = False) -> Pairs:
+        """One group: ancestors (C,) with -1 for unknown. With `siblings`, these are strangers too."""
         anchored = (ancestors != UNKNOWN).nonzero()[:, 0]
         descendant = anchored[ancestors[anchored].argsort(stable=True)]
         ancestor = ancestors[descendant]
-        _, block, sizes = torch.unique_consecutive(ancestor, return_inverse=True, return_counts=True)
+        own = descendant if siblings else ancestor
+        _, block, sizes = torch.unique_consecutive(own, return_inverse=True, return_counts=True)
         if len(sizes) < 2:
             return cls(*[descendant[:0]] * len(cls._fields))
         size = torch.full_like(descendant, len(descendant))
         return cls(descendant, ancestor, torch.zeros_like(size), size, sizes.cumsum(0)[block], size - sizes[block])
 
     def strangers(self, picked: Tensor, rng: Rng) -> Tensor:
-        """(m,) for each of the picked ones a random class of its group with another ancestor."""
+        """(m,) for each of the picked ones a random stranger of its group."""
         room = self.room[picked]
         offset = (torch.from_numpy(rng.random(len(room))) * room).long()
         return self.descendant[self.start[picked] + (self.end[picked] + offset) % self.size[picked]]
 
 
-def all_pairs(taxonomy: Taxonomy) -> Pairs:
+def all_pairs(taxonomy: Taxonomy, siblings: bool = False) -> Pairs:
     """Of every two levels. Columns are counted through all levels, the coarsest first."""
     first = dict(zip(taxonomy.levels, accumulate(taxonomy.widths.values(), initial=0), strict=False))
     groups, start = [Pairs.of(torch.tensor([UNKNOWN]))], 0
     for fine in taxonomy.levels:
         for coarse in taxonomy.levels[: taxonomy.levels.index(fine)]:
-            group = Pairs.of(taxonomy.ancestors(fine, coarse))
+            group = Pairs.of(taxonomy.ancestors(fine, coarse), siblings)
             descendant, ancestor = group.descendant + first[fine], group.ancestor + first[coarse]
             groups.append(group._replace(descendant=descendant, ancestor=ancestor, start=group.start + start))
             start += len(descendant)

@@ -1,8 +1,18 @@
-"""PredLA: per level, how much to trust the linear and the analytic head, and at which temperature."""
+"""PredLA: per level, one prediction from the linear and the analytic head.
+
+p̂ = α_l softmax(z_l / τ_l) + α_a softmax(z_a / τ_a). Two rules for α and τ:
+
+`calibrated`   the default: α = ½, and fixed temperatures that calibrate both heads on unseen images
+`PredLA`       the paper's: α by gradient steps on the replayed images, τ by matching the heads' entropies there
+
+Both heads have trained on the replayed images, so the paper's rule learns from in-sample certainty. docs/results.md
+compares the two.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +23,16 @@ from dhocl.optim import Optimizer
 def mix(z_linear: Tensor, z_analytic: Tensor, alpha: Tensor, tau: Tensor) -> Tensor:
     """p̂ = α_l softmax(z_l / τ_l) + α_a softmax(z_a / τ_a): logits (B, C) twice, alpha (2,), tau (2,) -> (B, C)."""
     return alpha[0] * (z_linear / tau[0]).softmax(1) + alpha[1] * (z_analytic / tau[1]).softmax(1)
+
+
+def analytic_softmax(z: Tensor, tau: float) -> Tensor:
+    """softmax(z √C / τ): (B, C) -> (B, C). Outputs of ridge regression on C one-hot classes shrink about as 1 / √C."""
+    return (z / (tau / math.sqrt(z.shape[1]))).softmax(1)
+
+
+def calibrated(z_linear: Tensor, z_analytic: Tensor, linear_tau: float, analytic_tau: float) -> Tensor:
+    """The mean of both heads' probabilities: logits (B, C) twice -> (B, C)."""
+    return 0.5 * (z_linear / linear_tau).softmax(1) + 0.5 * analytic_softmax(z_analytic, analytic_tau)
 
 
 def entropy_gap_slope(z_linear: Tensor, z_analytic: Tensor, tau: Tensor, delta: float) -> Tensor:
@@ -32,31 +52,14 @@ def entropy_and_slope(z: Tensor) -> tuple[Tensor, Tensor]:
     return h, (p * (log_p + h[:, None]).square()).sum(1)
 
 
-Anchor = Literal["linear", "analytic", "none"]
-
-
 class PredLA:
-    """Weights α (softmax of two logits) and temperatures τ (positive in log space) of each level.
+    """Weights α (softmax of two logits) and temperatures τ (positive in log space) of each level, from ½ and 1."""
 
-    Matching entropies leaves both temperatures free to run off together, to all-uniform or to one-hot. So one head is
-    the reference whose temperature stays (`anchor`), and only the other's moves.
-    """
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        lr_alpha: float,
-        tau: tuple[float, float],
-        lr_tau: float,
-        delta: float,
-        anchor: Anchor,
-    ) -> None:
+    def __init__(self, optimizer: Optimizer, lr_alpha: float, lr_tau: float, delta: float) -> None:
         self._optimizer = optimizer
         self._lr_alpha = lr_alpha
-        self._tau_start = torch.tensor(tau).log()
         self._lr_tau = lr_tau
         self._delta = delta
-        self._moves = torch.tensor([float(anchor != "linear"), float(anchor != "analytic")])
         self._logits: dict[int, nn.Parameter] = {}
         self._log_tau: dict[int, Tensor] = {}
 
@@ -64,7 +67,7 @@ class PredLA:
         for level in levels:
             if level not in self._logits:
                 self._logits[level] = nn.Parameter(torch.zeros(2))
-                self._log_tau[level] = self._tau_start.clone()
+                self._log_tau[level] = torch.zeros(2)
                 self._optimizer.add([(f"alpha.{level}", self._logits[level])], self._lr_alpha)
 
     def alpha(self, level: int) -> Tensor:
@@ -84,7 +87,7 @@ class PredLA:
         """One gradient step on the temperatures; everything else is held fixed."""
         for level, z in linear.items():
             slope = entropy_gap_slope(z, analytic[level], self.tau(level), self._delta)
-            self._log_tau[level] = self._log_tau[level] - self._lr_tau * self._moves * slope
+            self._log_tau[level] = self._log_tau[level] - self._lr_tau * slope
 
     def stats(self) -> dict[str, float]:
         numbers: dict[str, float] = {}

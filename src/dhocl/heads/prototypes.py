@@ -36,7 +36,7 @@ def cluster_and_separation(nearest: Tensor, columns: Tensor) -> tuple[Tensor, Te
 
 @dataclass(frozen=True)
 class HprSettings(Settings):
-    """The defaults are mended (docs/deviations.md); `letter` is the paper as printed."""
+    """Defaults include our fixes (docs/deviations.md); `printed` restores the paper's formulas."""
 
     prototypes: int = 5  # J per class
     prototype_size: int = 256  # d_p
@@ -48,14 +48,15 @@ class HprSettings(Settings):
     top_patches: float = 0.1  # share of all patches of a batch
     cache_every: int = 20  # steps between snapshots of the prototypes
     logit_scale: float = 4.0
-    letter: bool = False
+    map_stride: int = 16  # of the feature map that holds the patches
+    printed: bool = False  # sigmoid, raw distances, sums, negatives among siblings, plain cosines as logits
 
-    positive = frozenset({"prototypes", "prototype_size", "top_patches", "cache_every", "logit_scale"})
+    positive = frozenset({"prototypes", "prototype_size", "top_patches", "cache_every", "logit_scale", "map_stride"})
 
 
 class Losses(NamedTuple):
     classification: Tensor
-    alignment: Tensor  # with the tree; an average over pairs, or the paper's sum with `letter`
+    alignment: Tensor  # with the tree; an average over pairs, or the paper's sum with `printed`
     drift: Tensor  # an average over prototypes, or the sum
 
 
@@ -89,7 +90,7 @@ class Prototypes:
                 picked = self._rng.choice(len(own), wanted, replace=len(own) < wanted)
                 start = own[torch.from_numpy(picked)]
                 # Only directions count, and at unit length a step of AdamW can turn them.
-                bank.extend((start if self.settings.letter else F.normalize(start, dim=1))[None])
+                bank.extend((start if self.settings.printed else F.normalize(start, dim=1))[None])
 
     def losses(self, patches: Tensor, targets: Tensor, taxonomy: Taxonomy) -> Losses:
         """What the patches (B, P, k) of images with these targets (B, levels) cost."""
@@ -101,7 +102,7 @@ class Prototypes:
         )
 
     def _classification(self, patches: Tensor, directions: Tensor, targets: Tensor) -> Tensor:
-        """Σ_h CE + 0.8 cluster - 0.08 separation over the rows labelled at h."""
+        """Σ_h CE + w_c cluster - w_s separation over the rows labelled at h."""
         s = self.settings
         total = torch.zeros(())
         for place, level in enumerate(self.levels):
@@ -111,7 +112,7 @@ class Prototypes:
             columns, bank = targets[rows, place], self._banks[level].parameter
             own = directions if len(rows) == len(directions) else directions.index_select(0, rows)  # no copy of all
             scores = class_scores(own, bank)  # (b, C, J)
-            if s.letter:
+            if s.printed:
                 cluster, separation = cluster_and_separation(_nearest_squared(patches[rows], bank), columns)
                 total = (
                     total + F.cross_entropy(scores.sum(2), columns) + s.cluster * cluster - s.separation * separation
@@ -122,7 +123,8 @@ class Prototypes:
 
     def _alignment(self, taxonomy: Taxonomy) -> Tensor:
         """max(0, m - S(P_a, P_d) + S(P_a, P_-)) of every ancestor a of every class d."""
-        pairs = taxonomy.derived("pairs", lambda: all_pairs(taxonomy))
+        siblings = self.settings.printed
+        pairs = taxonomy.derived(f"pairs, {siblings=}", lambda: all_pairs(taxonomy, siblings))
         picked = self._choose(len(pairs.descendant))
         if not len(picked):
             return torch.zeros(())
@@ -151,8 +153,8 @@ class Prototypes:
         return torch.from_numpy(np.sort(self._rng.choice(total, SAMPLED, replace=False, shuffle=False)))
 
     def _reduce(self, terms: Tensor, population: int) -> Tensor:
-        """The average, or with `letter` the paper's sum, estimated from what was looked at."""
-        return terms.mean() * (population if self.settings.letter else 1)
+        """The average, or with `printed` the paper's sum, estimated from what was sampled."""
+        return terms.mean() * (population if self.settings.printed else 1)
 
     def tick(self) -> None:
         """After each step: now and then remember the prototypes as they are."""
@@ -199,13 +201,13 @@ class Prototypes:
 
 
 def _adapter(map_dim: int, settings: HprSettings, rng: Rng) -> nn.Sequential:
-    """Two layers for each patch; the paper's sigmoid gate only with `letter`, as it squeezes all patches together."""
+    """Two layers for each patch; the paper's sigmoid only with `printed`, as it makes all patches alike."""
     layers: list[nn.Module] = [
         nn.Linear(map_dim, settings.prototype_size),
         nn.ReLU(),
         nn.Linear(settings.prototype_size, settings.prototype_size),
     ]
-    if settings.letter:
+    if settings.printed:
         layers.append(nn.Sigmoid())
     return seeded(nn.Sequential(*layers), rng)
 

@@ -14,7 +14,7 @@ from dhocl.methods.ewc import EWC, EwcSettings
 from dhocl.methods.finetune import Finetune
 from dhocl.methods.gacil import GACIL, GacilSettings
 from dhocl.methods.gss import GSS, GssSettings
-from dhocl.methods.halo import HALO, HaloSettings
+from dhocl.methods.halo import HALO, HaloSettings, PrintedSettings
 from dhocl.methods.icarl_sdc import ICaRL, IcarlSettings
 from dhocl.methods.icicle import ICICLE, IcicleSettings
 from dhocl.methods.joint import Joint, JointSettings
@@ -37,6 +37,7 @@ class Method(NamedTuple):
 
 METHODS: dict[str, Method] = {
     "halo": Method(HALO, HaloSettings, "linear and analytic heads, prototypes", "Wang, ICML 2026"),
+    "halo_printed": Method(HALO, PrintedSettings, "halo without our fixes, as its paper prints it", "Wang, ICML 2026"),
     "er": Method(ER, ReplaySettings, "replay from a reservoir", "Rolnick, NeurIPS 2019"),
     "cbrs": Method(CBRS, ReplaySettings, "replay from a reservoir balanced by class", "Chrysakis, ICML 2020"),
     "mir": Method(MIR, MirSettings, "replays what the next step would hurt most", "Aljundi, NeurIPS 2019"),

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dhocl.heads.analytic import AnalyticHeads
+from dhocl.heads.predla import analytic_softmax
 from dhocl.learner import Batch, Learner, Part, Setup
 from dhocl.network import FrozenFeatures
 from dhocl.rng import Rng
@@ -26,7 +27,7 @@ class AnalyticSettings(Settings):
     expansion: int = 0  # width of the random ReLU layer; 0: none
     normalise: bool = True  # scale features to unit length
     exposed_labels: bool = True  # learn the label of a class met in an earlier batch; false: ACIL's phase-wise formula
-    analytic_tau: float = 0.05  # outputs live in about [0, 1]; this turns them into probabilities
+    analytic_tau: float = 0.3  # temperature times √classes, which turns outputs into probabilities
 
     positive = frozenset({"gamma", "analytic_tau"})
 
@@ -48,7 +49,7 @@ class ACIL(Learner):
     @torch.no_grad()
     def predict(self, x: Tensor) -> dict[int, Tensor]:
         outputs = self.analytic(self.analytic.embed(self.f0.kept(x)))
-        return {level: (z / self.settings.analytic_tau).softmax(1) for level, z in outputs.items()}
+        return {level: analytic_softmax(z, self.settings.analytic_tau) for level, z in outputs.items()}
 
     def parts(self) -> dict[str, Part]:
         return {"analytic": self.analytic}
