@@ -8,6 +8,7 @@ import torch
 from markupsafe import Markup
 from torch import Tensor
 
+from dhocl.evaluate import POPULATIONS
 from dhocl.report.reading import Run
 from dhocl.report.svg import COLOURS, Line, Panel, heatmaps, plot
 from dhocl.report.tree import walk
@@ -45,7 +46,18 @@ def accuracy(run: Run) -> Shown:
         "Accuracy of each level",
         plot("accuracy", [Panel(lines, "accuracy, %", 2.5), Panel(widths, "classes known", 1.1)]),
         _level_keys(run) + DECODING_KEYS,
-        "Judged on the test images of the classes known by then, so more classes make it harder.",
+        f"{POPULATIONS['']} More classes make it harder.",
+    )
+
+
+def populations(run: Run) -> Shown:
+    """The accuracy of both populations, predicted level by level."""
+    lines = [_line(run, colour(0), "accuracy"), _line(run, colour(1), "open", "accuracy")]
+    return Shown(
+        "Accuracy of both populations",
+        plot("populations", [Panel(lines, "accuracy, %", 3.6)]),
+        [Key("streamed", colour(0)), Key("open", colour(1))],
+        f"Averaged over the levels, predicted level by level. Open: {POPULATIONS['open']}",
     )
 
 
@@ -92,14 +104,14 @@ def predla(run: Run) -> list[Shown]:
 def structure(run: Run) -> Shown | None:
     """How well prototype distances mirror the tree, over time."""
     told = {name for scores in run.curve for name, value in scores["structure"].items() if value is not None}
-    names = sorted(told, key=_level)
+    names = sorted(told, key=level_of)
     if not names:
         return None
-    lines = [_line(run, colour(_level(name)), "structure", name) for name in names]
+    lines = [_line(run, colour(level_of(name)), "structure", name) for name in names]
     return Shown(
         "Do the prototypes mirror the tree?",
         plot("structure", [Panel(lines, "correlation", 2.4)]),
-        [Key(run.ranks[_level(name)], colour(_level(name))) for name in names],
+        [Key(run.ranks[level_of(name)], colour(level_of(name))) for name in names],
         "Correlation of the distances between prototypes with the distances in the known tree, over all "
         "pairs of classes of a level; there is none where all tree distances are equal.",
     )
@@ -109,9 +121,9 @@ def matrices(run: Run, found: dict[str, Tensor]) -> Shown | None:
     """The finest level's prototype distances beside the tree's, in the order of the tree: blocks show."""
     if not found:
         return None
-    name = max(found, key=_level)
-    level, tree = _level(name), run.taxonomy
-    order = torch.tensor([tree.column(node) for node in walk(tree) if tree.labels[node].level == level])
+    name = max(found, key=level_of)
+    level, tree = level_of(name), run.taxonomy
+    order = in_order(tree, level)
     pair = {"between prototypes": found[name], "in the known tree": tree.distances(level)}
     ordered = {title: scaled(matrix[order][:, order]) for title, matrix in pair.items()}
     cuts, groups = blocks(tree, level, order)
@@ -124,6 +136,11 @@ def matrices(run: Run, found: dict[str, Tensor]) -> Shown | None:
         [],
         f"{said} Rows and columns are in the order of the tree; each matrix is scaled to its range.{names}",
     )
+
+
+def in_order(tree: Taxonomy, level: int) -> Tensor:
+    """(classes,) columns of a level, neighbours in the tree beside each other."""
+    return torch.tensor([tree.column(node) for node in walk(tree) if tree.labels[node].level == level])
 
 
 def blocks(tree: Taxonomy, level: int, order: Tensor) -> tuple[list[int], list[str]]:
@@ -145,7 +162,11 @@ def scaled(matrix: Tensor) -> Tensor:
     return ((matrix - others.min()) / (others.max() - others.min())).clamp(0, 1)
 
 
-def _level(name: str) -> int:
+def level_of(name: str) -> int:
+    """
+    >>> level_of("prototypes.2")
+    2
+    """
     return int(name.split(".")[1])
 
 

@@ -6,8 +6,10 @@ import math
 from typing import Any, NamedTuple
 
 from dhocl.config import RunConfig
-from dhocl.evaluate import Scores, summarise
+from dhocl.errors import InputError
+from dhocl.evaluate import POPULATIONS, Scores, summarise
 from dhocl.record import Record
+from dhocl.report.paired import StreamKey
 from dhocl.taxonomy import Taxonomy
 
 DECODINGS = {"level by level": "", "consistent paths": "path."}  # what it is called, its prefix in a summary
@@ -16,15 +18,13 @@ MISSING = "–"
 
 
 class Number(NamedTuple):
-    """One of the paper's five."""
-
     name: str
     meaning: str
     digits: int = 1
     sign: int = 1  # -1: lower is better
 
 
-NUMBERS = [
+NUMBERS = [  # the paper's five
     Number("AAUC", "Accuracy averaged over the levels, then over all evaluations, in percent."),
     Number("FAUC", "Accuracy at the finest level, averaged over all evaluations, in percent."),
     Number(
@@ -37,16 +37,42 @@ NUMBERS = [
     Number("FFAcc", "Accuracy at the finest level at the last evaluation, in percent."),
     Number("FAAcc", "Accuracy averaged over the levels at the last evaluation, in percent."),
 ]
+HIERARCHICAL = [  # what work on hierarchies also quotes, in percent, averaged over all evaluations
+    Number(
+        "h_precision",
+        "Hierarchical precision: share of the predicted classes, of all levels, that are right.",
+    ),
+    Number("h_recall", "Hierarchical recall: share of the true classes, of all levels, that are predicted."),
+    Number("h_f1", "Harmonic mean of the two."),
+    Number("lca_distance", "MS divided by the number of levels; not in percent. Lower is better.", digits=2, sign=-1),
+]
+OPEN_AAUC = Number("open.AAUC", f"AAUC of the population “open”. {POPULATIONS['open']}")
+
+
+def entry(name: str, prefix: str) -> str:
+    """The key of a number in a summary, decoded as `prefix` (of DECODINGS) says.
+
+    >>> entry("AAUC", "path."), entry("open.AAUC", "path."), entry("open.AAUC", "")
+    ('path.AAUC', 'open.path.AAUC', 'open.AAUC')
+    """
+    *population, own = name.split(".")
+    return ".".join([*population, prefix + own])
 
 
 class Run(NamedTuple):
     name: str  # of the folder
     config: RunConfig
+    stream: str  # its hash
     ranks: list[str]  # name of each level, coarsest first
     curve: list[Scores]
     taxonomy: Taxonomy
     summary: dict[str, Any]  # so far, where the run is not finished; empty before the first evaluation
     finished: bool
+
+    @property
+    def key(self) -> StreamKey:
+        """Runs of other methods with the same key learned from the same stream."""
+        return self.config.seed, self.stream
 
     @property
     def samples(self) -> int:
@@ -56,13 +82,16 @@ class Run(NamedTuple):
 
 def read(record: Record) -> Run:
     """A run may still be going on: then its files end at the last evaluation, or are not there yet."""
-    config, curve = record.config(), record.curve()
+    config, curve, described = record.config(), record.curve(), record.describe()
+    if curve and "open" not in curve[-1]:
+        raise InputError(f"{record.folder} was evaluated on other test images by an earlier version: run it again")
     grown = (record.folder / "taxonomy.jsonl").exists()
     so_far = summarise(curve) if curve else {}
     return Run(
         record.folder.resolve().name,
         config,
-        record.describe()["levels"],
+        described["stream"],
+        described["levels"],
         curve,
         record.taxonomy() if grown else Taxonomy(),
         record.summary() if record.finished else so_far,

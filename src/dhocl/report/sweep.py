@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 
 from dhocl.checkpoint import write_atomically
 from dhocl.errors import InputError
+from dhocl.evaluate import POPULATIONS
 from dhocl.recipes import RECIPES, Growth, Recipe
+from dhocl.record import Record
 from dhocl.report import exhibits
 from dhocl.report.page import templates, write_report
 from dhocl.report.reading import read
-from dhocl.report.tables import Table, as_csv, as_latex, as_markdown, shown, spread
+from dhocl.report.tables import BOLD, PAIRED, Table, as_csv, as_latex, as_markdown, shown, spread, told
 from dhocl.sweep import FAILED, Entry, SweepFolder
 
 
@@ -38,7 +40,8 @@ def write_sweep_report(folder: Path) -> Path:
     if not sweep.recipes:
         raise InputError(f"{folder} holds no sweep: make one with `dhocl sweep RECIPE --out {folder}`")
     sections = [section(sweep, name) for name in sweep.recipes]
-    html = templates().get_template("sweep.html").render(sections=sections, shown=shown, spread=spread)
+    words = {"shown": shown, "spread": spread, "told": told, "BOLD": BOLD, "PAIRED": PAIRED}
+    html = templates().get_template("sweep.html").render(sections=sections, populations=POPULATIONS, **words)
     for part in sections:
         _write_files(folder, part)
     page = folder / "index.html"
@@ -50,13 +53,13 @@ def section(sweep: SweepFolder, name: str) -> Section:
     scale, entries, statistics = sweep.read(name)
     recipe = RECIPES[name]
     runs: dict[str, dict[str, list[Any]]] = {}
-    matrices: dict[str, dict[str, Any]] = {}
+    records: dict[str, dict[str, Record]] = {}
     for entry in entries:
         found = runs.setdefault(entry.panel, {}).setdefault(entry.row, [])
         record = sweep.record(entry)
         if record.finished:
             found.append(read(record))
-            matrices.setdefault(entry.panel, {}).setdefault(entry.row, record.matrices())
+            records.setdefault(entry.panel, {}).setdefault(entry.row, record)
     failed = {entry.run: problem for entry in entries if (problem := _problem(sweep, entry))}
     return Section(
         name,
@@ -67,7 +70,7 @@ def section(sweep: SweepFolder, name: str) -> Section:
         len(entries),
         failed,
         list(exhibits.tables(recipe, runs)),
-        list(exhibits.pictures(recipe, runs, matrices)),
+        list(exhibits.pictures(recipe, runs, records)),
         statistics,
         _pages(sweep, entries) if any(isinstance(exhibit, Growth) for exhibit in recipe.exhibits) else {},
     )
