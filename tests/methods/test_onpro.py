@@ -217,11 +217,17 @@ def test_cost_in_steps_of_replay(rotations: int, times: int) -> None:
     assert ours == times * units(lambda given: ER(given, ReplaySettings()))
 
 
-def test_the_projection_is_trained() -> None:
-    learner = OnPro(setup(), OnProSettings())
-    before = learner.prototypes.state_dict()["linear"]["weight"].clone()
+@pytest.mark.parametrize(("rate", "still"), [("lr_heads", "projection"), ("lr_backbone", "backbone")])
+def test_the_projection_is_trained_at_the_rate_of_the_heads(rate: str, still: str) -> None:
+    before, learner = OnPro(setup(), OnProSettings()), OnPro(setup(), OnProSettings(**{rate: 0.0}))
     feed(learner, stream(2))
-    assert not torch.equal(before, learner.prototypes.state_dict()["linear"]["weight"])
+    moved = {
+        "projection": not torch.equal(before.prototypes._linear.weight, learner.prototypes._linear.weight),
+        "backbone": any(
+            not torch.equal(p, q) for p, q in zip(before.net.f.parameters(), learner.net.f.parameters(), strict=True)
+        ),
+    }
+    assert moved == {"projection": still != "projection", "backbone": still != "backbone"}
 
 
 # -- a step recomputed -----------------------------------------------------------------------------------------
