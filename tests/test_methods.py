@@ -34,6 +34,7 @@ VARIANTS = {
     "onpro, turned": ("onpro", {"rotations": 4}),
     "ccl_dc, short chain": ("ccl_dc", {"views": 2, "loss": "hxe"}),
     "onlora, merging": ("onlora", {"window": 2, "plateau_mean": 9.0, "plateau_variance": 9.0}),
+    "onlora, hard images": ("onlora", {"memory": "hard", "window": 2, "plateau_mean": 9.0, "plateau_variance": 9.0}),
 }
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
+from scipy.special import softmax
+from sklearn.linear_model import Ridge
 
-from dhocl.checks import feed, setup, stream
+from dhocl.checks import exam, feed, setup, stream
 from dhocl.heads.analytic import AnalyticHead
+from dhocl.methods.acil import ACIL, AnalyticSettings
 from dhocl.methods.gacil import GACIL, GacilSettings
 from dhocl.methods.joint import Everything, Joint, JointSettings
 from dhocl.rng import Rng
+from reference_others import arriving, path
 
 
 def trained(columns: list[torch.Tensor], exposed: bool) -> tuple[AnalyticHead, torch.Tensor]:
@@ -61,3 +67,70 @@ def test_joint_keeps_everything_and_goes_over_it() -> None:
     learner.epoch = lambda b, taxonomy: rounds.append(learner.memory.size)  # type: ignore[method-assign]
     feed(learner, stream(5))  # 8 a batch
     assert rounds == [16] * 3 + [32] * 3
+
+
+# -- whole streams against scikit-learn ------------------------------------------------------------------------
+
+
+def unit_rows(features: np.ndarray) -> np.ndarray:
+    return features / np.linalg.norm(features, axis=1, keepdims=True)
+
+
+def embedded(x: torch.Tensor, expansion: int, unit: bool) -> np.ndarray:
+    """Features of the untrained backbone, one image at a time, and the random layer, in float64."""
+    backbone = setup().backbone.eval()
+    with torch.no_grad():
+        phi = np.concatenate([backbone(image[None])[0].double().numpy() for image in x])
+    phi = unit_rows(phi) if unit else phi
+    if expansion:
+        noise = Rng(0, "expansion").standard_normal((phi.shape[1], expansion))
+        phi = np.maximum(phi @ noise, 0)
+        phi = unit_rows(phi) if unit else phi
+    return phi
+
+
+VARIANTS = {  # method, settings, and what they should mean: gamma, expansion, unit length, all labels learned
+    "acil": (ACIL, AnalyticSettings(), 1.0, 0, True, True),
+    "acil, its formula": (ACIL, AnalyticSettings(exposed_labels=False), 1.0, 0, True, False),
+    "acil, raw features": (ACIL, AnalyticSettings(normalise=False), 1.0, 0, False, True),
+    "gacil": (GACIL, GacilSettings(expansion=200), 0.12, 200, True, True),
+    "gacil, raw features": (GACIL, GacilSettings(3.0, 50, normalise=False), 3.0, 50, False, True),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_stream_is_ridge_regression_on_the_completed_labels_of_every_level(variant: str) -> None:
+    method, settings, gamma, expansion, unit, exposed = VARIANTS[variant]
+    learner = method(setup(), settings)
+    test = exam()[0]
+    test_rows = embedded(test, expansion, unit)
+    rows: list[np.ndarray] = []  # of all batches so far
+    labels: list[dict[int, int]] = []  # by level, as completed when the batch came
+    taught: list[dict[int, bool]] = []  # by level, whether the label counts
+    met: set[tuple[int, int]] = set()
+    for batch, tree in arriving(6):
+        assert learner.learn(batch, tree) == {}
+        rows.append(embedded(batch.x, expansion, unit))
+        now = [
+            {h: c for h, c in zip(tree.levels, path(tree, node), strict=True) if c >= 0} for node in batch.y.tolist()
+        ]
+        labels += now
+        taught += [{h: exposed or (h, c) not in met for h, c in row.items()} for row in now]
+        met |= {pair for row in now for pair in row.items()}
+
+        predicted = learner.predict(test)
+        assert list(predicted) == tree.levels
+        for level, width in tree.widths.items():
+            there = [i for i, row in enumerate(labels) if level in row]
+            Y = np.zeros((len(there), width))
+            for place, i in enumerate(there):
+                Y[place, labels[i][level]] = taught[i][level]
+            fit = Ridge(alpha=gamma, fit_intercept=False, solver="cholesky").fit(np.concatenate(rows)[there], Y)
+            scores = test_rows @ np.reshape(fit.coef_, (width, -1)).T
+            np.testing.assert_allclose(predicted[level].numpy(), softmax(scores / 0.05, axis=1), atol=1e-3)
+    assert len(tree.levels) == 2
+    assert any(set(row) == {0, 1} for row in labels), "some labels were completed"
+
+
+def test_gacil_is_as_wide_as_in_its_repository() -> None:
+    assert GacilSettings().expansion == 5000

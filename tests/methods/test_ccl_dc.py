@@ -5,10 +5,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from scipy.special import rel_entr, softmax
 from torch import Tensor
 
 from dhocl import checks
+from dhocl.augment import augment
 from dhocl.checks import feed, passes, setup, stream, true_tree
 from dhocl.errors import InputError
 from dhocl.learner import Batch, Setup
@@ -17,6 +19,9 @@ from dhocl.memory import Reservoir
 from dhocl.methods.ccl_dc import CCLDC, CclDcSettings, chain_divergence, divergence
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.network import Network, Output
+from dhocl.taxonomy import Taxonomy
+from dhocl.views import rand_augment, resized_crop
+from reference_others import arriving, assert_same_state, assert_same_steps, slow_multi_ce, twins, watched
 
 TREE = true_tree()
 
@@ -207,3 +212,71 @@ def test_a_shorter_chain_is_the_beginning_of_the_whole() -> None:
 def test_a_loss_with_views_of_its_own_is_refused() -> None:
     with pytest.raises(InputError, match="loss="):
         CCLDC(setup(), CclDcSettings(loss="hcon"))
+
+
+# -- a step recomputed -----------------------------------------------------------------------------------------
+
+
+def slow_divergence(student: dict[int, Tensor], teacher: dict[int, Tensor]) -> Tensor:
+    """16 KL(teacher at temperature 4 ‖ student at temperature 4), mean over levels and images, image by image."""
+    total = torch.zeros(())
+    for level, z in student.items():
+        for own, other in zip(z, teacher[level].detach(), strict=True):
+            p, q = F.softmax(other / 4, 0), F.softmax(own / 4, 0)
+            total = total + 16 * (p * (p.log() - q.log())).sum() / len(z) / len(student)
+    return total
+
+
+def reference_step(twin: CCLDC, batch: Batch, tree: Taxonomy) -> dict[str, float]:
+    twin.net.grow(tree)
+    twin.peer.grow(tree)
+    rng, batches = twin.rng, [batch]
+    if twin.memory.size:
+        slots = rng.choice(twin.memory.size, size=min(4, twin.memory.size), replace=False, shuffle=False)
+        batches.append(Batch(twin.memory.columns["x"][slots], twin.memory.columns["y"][slots]))
+    chains = []  # by batch
+    for x, _ in batches:
+        crop = resized_crop(x, rng, True, (0.6, 1.0))
+        chains.append([x, crop, harder := rand_augment(crop, rng), rand_augment(harder, rng)])
+    # net -> batch -> view -> logits; view 0 is the plain one, 1 to 4 are the chain
+    seen = [
+        [
+            [net(view).logits for view in [plain, *chain]]
+            for plain, chain in zip([augment(x, rng, True) for x, _ in batches], chains, strict=True)
+        ]
+        for net in (twin.net, twin.peer)
+    ]
+    terms = []
+    for own, peer in (seen, seen[::-1]):
+        ce, kl = torch.zeros(()), torch.zeros(())
+        for views, other, (_, y) in zip(own, peer, batches, strict=True):
+            for view in views:
+                ce = ce + slow_multi_ce(view, y, tree)
+            for student, teacher in ((1, 2), (2, 3), (3, 4), (4, 4)):
+                kl = kl + slow_divergence(views[student], other[teacher])
+        terms.append((ce, kl))
+    for net, (ce, kl) in zip((twin.net, twin.peer), terms, strict=True):
+        net.step(0.5 * ce + 2 * kl)
+    twin.memory.insert(x=batch.x, y=batch.y)
+    return {
+        "loss.ce": (terms[0][0] + terms[1][0]).item() / 2,
+        "loss.distillation": (terms[0][1] + terms[1][1]).item() / 2,
+    }
+
+
+def test_a_step_is_half_the_cross_entropy_of_five_views_and_twice_the_chain_for_either_network() -> None:
+    def make() -> CCLDC:
+        return CCLDC(setup(buffer=12), CclDcSettings())
+
+    learner = make()
+    steps = watched(learner.net), watched(learner.peer)
+    for batch, tree in arriving(4):
+        twin = twins(make, learner)
+        wanted = watched(twin.net), watched(twin.peer)
+        stats = reference_step(twin, batch, tree)
+        assert learner.learn(batch, tree) == pytest.approx(stats, rel=1e-3)
+        for taken, other in zip(steps, wanted, strict=True):
+            assert_same_steps(taken[-1:], other)
+        assert_same_state(learner.state_dict(), twin.state_dict())
+    assert len(steps[0]) == len(steps[1]) == 4, "one step a batch for either network"
+    assert stats["loss.distillation"] > 0.01, "otherwise missing distillation would not be seen"

@@ -2,18 +2,23 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix
+from torch import Tensor
 
+from dhocl.augment import augment
 from dhocl.checks import CHECKS, feed, passes, setup, stream
+from dhocl.learner import Batch
 from dhocl.methods.cbrs import ClassBalanced
 from dhocl.methods.nsce import NodePrototypes, NsCE, NsceSettings, confused_pairs, l1_over_l2, separation
 from dhocl.objectives import LossName
 from dhocl.taxonomy import UNKNOWN, Label, Taxonomy
+from reference_others import arriving, assert_same_state, assert_same_steps, path, slow_multi_ce, twins, watched
 from tensors import precise as normal
 from trees import balanced_tree
 
@@ -206,6 +211,16 @@ def test_the_stream_alone_between_rounds_and_two_to_three_passes_in_a_round() ->
     assert passes(without.net.f) == 8 * 24 + 2 * 2 * 3 * 20
 
 
+@pytest.mark.parametrize(("samples", "every"), [(80, 8), (160, 16), (None, 500)])
+def test_by_default_a_round_comes_ten_times_a_stream(samples: int | None, every: int) -> None:
+    learner, sizes = NsCE(setup()._replace(samples=samples), NsceSettings()), []
+    learner.rehearse = lambda b, tree: sizes.append(learner.memory.seen)  # type: ignore[method-assign]
+    curator = feed(learner, stream(10))  # 8 a batch
+    learner.memory.seen = 496
+    feed(learner, stream(1), curator)
+    assert sizes == [seen for seen in (*range(8, 81, 8), 504) if seen // every > (seen - 8) // every]
+
+
 def test_keeps_a_balanced_memory() -> None:
     assert isinstance(make().memory, ClassBalanced)
 
@@ -229,3 +244,127 @@ def test_the_prototype_of_a_merged_class_becomes_part_of_its_accepted_class() ->
         prototypes.grow(tree)
         torch.testing.assert_close(prototypes.rows[0][0], torch.tensor([0.25, 3.0]))
         assert prototypes.images[0].tolist() == [4, 0, 0], "the others have none to keep away from"
+
+
+# -- a step and a round recomputed -----------------------------------------------------------------------------
+
+
+class Known:
+    """What the reference keeps of its own over the steps."""
+
+    def __init__(self) -> None:
+        self.means: dict[tuple[int, int], Tensor] = {}  # level, column -> running mean feature
+        self.widths: dict[int, int] = {}
+        self.old: dict[int, int] = {}  # level -> classes before it last grew
+
+    def grow(self, tree: Taxonomy) -> None:
+        for level, width in tree.widths.items():
+            if width > (before := self.widths.get(level, 0)):
+                self.old[level], self.widths[level] = before, width
+
+    def observe(self, features: Tensor, paths: list[list[int]], tree: Taxonomy) -> None:
+        for place, level in enumerate(tree.levels):
+            for column in {row[place] for row in paths} - {-1}:
+                own = torch.stack([f for f, row in zip(features, paths, strict=True) if row[place] == column])
+                mean = self.means.get((level, column))
+                for _ in own if mean is not None else []:
+                    mean = 0.95 * mean + 0.05 * own.mean(0)
+                self.means[level, column] = own.mean(0) if mean is None else mean
+
+
+def reference_stream_loss(twin: NsCE, known: Known, batch: Batch, tree: Taxonomy) -> Tensor:
+    output = twin.net(augment(batch.x, twin.rng, True))
+    paths = [path(tree, node) for node in batch.y.tolist()]
+    known.observe(output.features.detach(), paths, tree)
+    loss = slow_multi_ce(output.logits, batch.y, tree)
+    for place, level in enumerate(tree.levels):
+        W, old = twin.net.heads.levels[level].weight, known.old[level]
+        part = W[:old] if old else W
+        ratio = part.abs().sum() / (part**2).sum().sqrt() / W.shape[1]
+        loss = loss + (-0.01 if old else 0.01) * ratio
+        columns = sorted(column for h, column in known.means if h == level)
+        rows = [i for i, row in enumerate(paths) if row[place] >= 0]
+        for i in rows if len(columns) > 1 else []:
+            squares = torch.zeros(())
+            for column in columns:
+                cosine = F.cosine_similarity(output.features[i], known.means[level, column], dim=0)
+                squares = squares + (cosine - (1 if column == paths[i][place] else -1 / (len(columns) - 1))) ** 2
+            loss = loss + 0.1 * squares.sqrt() / len(rows)
+    return loss
+
+
+def reference_round(twin: NsCE, tree: Taxonomy) -> int:
+    """Both passes over the memory and the confused pairs between them; how many pairs were gone over."""
+    size = twin.memory.size
+    x, y = twin.memory.columns["x"][:size], twin.memory.columns["y"][:size]
+    paths = [path(tree, node) for node in y.tolist()]
+
+    def parts(slots: list[int]) -> list[list[int]]:
+        order = twin.rng.permutation(np.array(slots)).tolist()
+        return [order[i : i + 12] for i in range(0, len(order), 12)]  # 8 of the stream and 4 replayed
+
+    def whole_pass() -> dict[int, list[int]]:
+        taken = {}
+        for part in parts(list(range(size))):
+            logits = twin.net(augment(x[part], twin.rng, True)).logits
+            taken |= {slot: [int(z[i].argmax()) for z in logits.values()] for i, slot in enumerate(part)}
+            twin.net.step(slow_multi_ce(logits, y[part], tree))
+        return taken
+
+    taken, shares = whole_pass(), {}
+    for place in range(len(tree.levels)):
+        for own in range(tree.widths[tree.levels[place]]):
+            items = [slot for slot in range(size) if paths[slot][place] == own]
+            for other in {taken[slot][place] for slot in items} - {own}:
+                share = sum(taken[slot][place] == other for slot in items) / len(items)
+                pair = place, min(own, other), max(own, other)
+                if share > 0.2:
+                    shares[pair] = max(share, shares.get(pair, 0.0))
+    room, gone_over = size, 0
+    for place, a, b in sorted(shares, key=lambda pair: (-shares[pair], pair)):
+        slots = [slot for slot in range(size) if paths[slot][place] in (a, b)]
+        if len(slots) > room:
+            continue
+        room, gone_over = room - len(slots), gone_over + 1
+        for part in parts(slots):
+            z = twin.net(augment(x[part], twin.rng, True)).logits[tree.levels[place]]
+            loss = torch.zeros(())
+            for i, slot in enumerate(part):
+                two = torch.stack([z[i, a], z[i, b]])
+                loss = loss + F.cross_entropy(two, torch.tensor(int(paths[slot][place] == b))) / len(part)
+            twin.net.step(loss)
+    whole_pass()
+    return gone_over
+
+
+def test_a_step_is_the_loss_of_the_stream_and_a_round_goes_over_memory_pairs_and_memory() -> None:
+    def make() -> NsCE:
+        return NsCE(setup(), NsceSettings(every=20, loss="multi_ce"))
+
+    learner, known, rounds, pairs = make(), Known(), 0, 0
+    steps = watched(learner.net)
+    for number, (batch, tree) in enumerate(arriving(8), 1):
+        twin = twins(make, learner)
+        wanted = watched(twin.net)
+        twin.net.grow(tree)
+        known.grow(tree)
+        loss = reference_stream_loss(twin, known, batch, tree)
+        twin.net.step(loss)
+        twin.memory.insert(x=batch.x, y=batch.y)
+        if 8 * number // 20 > 8 * (number - 1) // 20:
+            rounds += 1
+            pairs += reference_round(twin, tree)
+
+        steps.clear()
+        assert learner.learn(batch, tree) == pytest.approx({"loss": loss.item()}, rel=1e-3)
+        assert_same_steps(steps, wanted)
+        own, other = learner.state_dict(), twin.state_dict()
+        kept = own.pop("prototypes")
+        other.pop("prototypes")
+        assert_same_state(own, other)
+        for (level, column), mean in known.means.items():
+            torch.testing.assert_close(kept[str(level)]["rows"][column], mean, rtol=1e-4, atol=1e-5)
+        assert {int(level): entry["old"] for level, entry in kept.items()} == known.old
+    assert rounds == 3
+    assert pairs > 1, "no confused pairs"
+    assert all(known.old.values()), "otherwise nothing is old"

@@ -12,15 +12,19 @@ import torch
 from torch import Tensor, nn
 
 from dhocl import backbones, checkpoint, checks
+from dhocl.augment import augment
 from dhocl.backbones import Backbone, wrap
 from dhocl.backbones.efficientnet import MBConv
 from dhocl.backbones.layers import ConvNorm, SameConv
 from dhocl.checks import feed, passes, setup, stream, true_tree
 from dhocl.errors import InputError
 from dhocl.learner import Batch, Setup
+from dhocl.memory import Reservoir
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.methods.onlora import Adapters, Hardest, OnLoRA, OnLoraSettings, Plateau, places, relative_losses
 from dhocl.rng import Rng
+from dhocl.taxonomy import Taxonomy
+from reference_others import arriving, assert_same_state, assert_same_steps, path, slow_multi_ce, twins, watched
 
 TREE = true_tree()
 EAGER = {"window": 2, "plateau_mean": 99.0, "plateau_variance": 99.0}  # merges at once, and after each peak
@@ -251,7 +255,7 @@ def test_the_hard_buffer_is_the_brute_force_top(capacity: int) -> None:
 
 
 def test_a_learner_that_stands_still_keeps_the_hardest_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner = OnLoRA(setup(), OnLoraSettings(lr_backbone=0.0, lr_heads=0.0))
+    learner = OnLoRA(setup(), OnLoraSettings(lr_backbone=0.0, lr_heads=0.0, memory="hard"))
     monkeypatch.setattr(learner, "augmented", lambda *batches: torch.cat(batches))
     batches = known(6)
     for batch in batches:
@@ -303,15 +307,123 @@ def test_plateaus_need_a_full_quiet_window_and_a_peak_in_between() -> None:
 # -- the whole -------------------------------------------------------------------------------------------------
 
 
-def test_all_hard_images_are_replayed_and_nothing_else() -> None:
-    given = setup()
+def test_keeps_the_buffer_that_every_method_has_and_costs_what_replay_costs() -> None:
+    given, plain = setup(), setup()
     learner = OnLoRA(given, OnLoraSettings(plateau_mean=0.0))
     feed(learner, stream(3))
-    assert passes(given.backbone) == 3 * (8 + 12 + 12)
-    assert learner.memory.capacity == 4
-    plain = setup()
+    assert isinstance(learner.memory, Reservoir)
+    assert learner.memory.capacity == given.buffer == 20
     feed(ER(plain, ReplaySettings()), stream(3))
-    assert passes(plain.backbone) == passes(given.backbone), "with 4 to replay it costs what replay costs"
+    assert passes(given.backbone) == passes(plain.backbone) == 3 * (8 + 12 + 12)
+
+
+def test_all_hard_images_are_replayed_and_nothing_else() -> None:
+    given = setup(replay_batch=2)
+    learner = OnLoRA(given, OnLoraSettings(plateau_mean=0.0, memory="hard", hard=3))
+    feed(learner, stream(3))
+    assert passes(given.backbone) == 3 * (8 + 11 + 11)
+    assert isinstance(learner.memory, Hardest)
+    assert learner.memory.capacity == 3
+
+
+def test_importance_is_of_the_images_that_were_hardest_when_last_seen() -> None:
+    learner = OnLoRA(setup(), OnLoraSettings(hard=3))
+    assert learner.hardest() == []
+    feed(learner, stream(1))
+    learner.memory.columns["loss"][:8] = torch.tensor([0.1, 0.9, 0.2, 0.8, 0.3, 0.7, 0.4, 0.6])
+    for got, slot in zip(learner.hardest(), (1, 3, 5), strict=True):
+        assert torch.equal(got, learner.memory.columns["x"][slot])
+
+
+# -- a step recomputed -----------------------------------------------------------------------------------------
+
+
+def relative_loss(logits: dict[int, Tensor], tree: Taxonomy, i: int, node: int) -> dict[int, float]:
+    """By level, cross-entropy over that of a guess."""
+    return {
+        level: nn.functional.cross_entropy(z[i], torch.tensor(column)).item() / math.log(max(2, z.shape[1]))
+        for (level, z), column in zip(logits.items(), path(tree, node), strict=True)
+        if column >= 0
+    }
+
+
+def reference_step(twin: OnLoRA, batch: Batch, tree: Taxonomy, hard: bool) -> dict[str, float]:
+    twin.net.grow(tree)
+    size, lows = twin.memory.size, twin.adapters._ranks
+    slots = np.arange(size) if hard else twin.rng.choice(size, size=min(4, size), replace=False, shuffle=False)
+    held = {name: column[torch.from_numpy(slots)] for name, column in twin.memory.columns.items()}
+    if hard and size:  # one batch of all
+        both = twin.net(augment(torch.cat([batch.x, held["x"]]), twin.rng, True)).logits
+        logits, again = ({level: z[rows] for level, z in both.items()} for rows in (slice(0, 8), slice(8, None)))
+        task = slow_multi_ce(both, torch.cat([batch.y, held["y"]]), tree)
+    else:
+        logits = twin.net(augment(batch.x, twin.rng, True)).logits
+        task = slow_multi_ce(logits, batch.y, tree)
+        if size:
+            again = twin.net(augment(held["x"], twin.rng, True)).logits
+            task = task + slow_multi_ce(again, held["y"], tree)
+    penalty = torch.zeros(())
+    for omega, change in zip(twin.adapters.omega, [c for low in lows for c in (low.A - low.start, low.B)], strict=True):
+        penalty = penalty + 2000 / 2 * (omega * change**2).sum()
+    twin.net.step(task + penalty)
+
+    for row, slot in enumerate(slots):
+        losses = relative_loss(again, tree, row, int(held["y"][row]))
+        twin.memory.columns["loss"][slot] = np.mean(list(losses.values()))
+    new = [relative_loss(logits, tree, i, node) for i, node in enumerate(batch.y.tolist())]
+    by_level = [
+        np.mean([row[level] for row in new if level in row])
+        for level in tree.levels
+        if any(level in row for row in new)
+    ]
+    if twin.plateau.reached(float(np.mean(by_level))):
+        reference_merge(twin)
+    twin.memory.insert(x=batch.x, y=batch.y, loss=torch.tensor([np.mean(list(row.values())) for row in new]).float())
+    return {"loss": task.item(), "loss.penalty": penalty.item(), "merges": float(twin.adapters.merges)}
+
+
+def reference_merge(twin: OnLoRA) -> None:
+    adapters, size = twin.adapters, twin.memory.size
+    importance = [torch.zeros_like(p) for p in adapters.parameters()]
+    for slot in sorted(range(size), key=lambda slot: -twin.memory.columns["loss"][slot])[:3]:
+        logits = twin.net(twin.memory.columns["x"][slot][None]).logits
+        loss = sum(-z.log_softmax(1).max() for z in logits.values()) / len(logits)
+        for total, gradient in zip(importance, torch.autograd.grad(loss, adapters.parameters()), strict=True):
+            total += gradient**2
+    adapters.merges += 1
+    for omega, new in zip(adapters.omega, importance, strict=True):
+        omega += (new - omega) / adapters.merges
+    with torch.no_grad():
+        for host, low in zip(adapters._hosts, adapters._ranks, strict=True):
+            weight = host.parametrizations.weight.original
+            weight += (low.B @ low.A).view_as(weight)
+            bound = 1 / math.sqrt(low.A.shape[1])
+            low.start.copy_(torch.from_numpy(adapters._rng.uniform(-bound, bound, low.A.shape)))
+            low.A.copy_(low.start)
+            low.B.zero_()
+    heads = {name: moments for name, moments in twin.net.optimizer.state_dict().items() if "linear" in name}
+    twin.net.optimizer.load_state_dict(heads)
+
+
+@pytest.mark.parametrize("memory", ["reservoir", "hard"])
+def test_a_step_is_the_task_on_stream_and_memory_with_the_penalty_and_then_a_merge(memory: Any) -> None:
+    def make() -> OnLoRA:
+        return OnLoRA(setup(buffer=12), OnLoraSettings(memory=memory, hard=3, lr_backbone=1e-2, **EAGER))
+
+    learner, penalties, merges = make(), [], []
+    steps = watched(learner.net)
+    for batch, tree in arriving(10):
+        twin = twins(make, learner)
+        wanted = watched(twin.net)
+        stats = reference_step(twin, batch, tree, memory == "hard")
+        assert learner.learn(batch, tree) == pytest.approx(stats, rel=1e-3, abs=1e-5)
+        assert_same_steps(steps[-1:], wanted)
+        assert_same_state(learner.state_dict(), twin.state_dict())
+        penalties.append(stats["loss.penalty"])
+        merges.append(stats["merges"])
+    assert len(steps) == 10, "one step a batch"
+    assert max(merges) >= 2, "otherwise Ω is no mean"
+    assert max(penalties) > 1e-3, "otherwise a missing penalty would not be seen"
 
 
 @pytest.mark.parametrize("settings", [{}, EAGER], ids=["default", "eager"])

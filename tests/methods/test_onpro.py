@@ -6,9 +6,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from dhocl.checks import feed, passes, setup, stream, true_tree
-from dhocl.learner import Setup
+from dhocl.learner import Batch, Setup
 from dhocl.losses import multi_ce, supcon
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.methods.onpro import (
@@ -20,6 +22,9 @@ from dhocl.methods.onpro import (
     level_equilibrium,
     mixed_ce,
 )
+from dhocl.taxonomy import Taxonomy
+from dhocl.views import grayed, resized_crop
+from reference_others import arriving, assert_same_state, assert_same_steps, path, twins, watched
 from tensors import unit
 
 T = 0.5
@@ -103,6 +108,19 @@ def test_labels_are_node_and_turn() -> None:
         positives = [j for j in others if labels[j] == labels[i]]
         total -= sum(s[j] - norm for j in positives) / len(positives)
     assert learner.instance(features, z, y).item() == pytest.approx(total / n, rel=1e-4)
+
+
+def test_the_projection_is_compared_with_a_random_slice_of_the_features() -> None:
+    learner, y = OnPro(setup(), OnProSettings()), torch.tensor([0, 1, 0])
+    learner.prototypes.width = 16  # of 64 features
+    features, z = torch.rand(6, 64, generator=torch.Generator().manual_seed(2)), unit(6, 16)
+    twin, starts = OnPro(setup(), OnProSettings()).rng, set()
+    for _ in range(3):
+        starts.add(start := int(twin.integers(64 - 16 + 1)))
+        part = F.normalize(features)[:, start : start + 16]
+        expected = instance_contrast(z @ z.t() / 0.07 + z @ part.t() / 0.07, y.repeat(2))
+        torch.testing.assert_close(learner.instance(features, z, y), expected)
+    assert len(starts) > 1
 
 
 # -- feedback and mixing ---------------------------------------------------------------------------------------
@@ -199,8 +217,166 @@ def test_cost_in_steps_of_replay(rotations: int, times: int) -> None:
     assert ours == times * units(lambda given: ER(given, ReplaySettings()))
 
 
-def test_the_projection_is_trained() -> None:
-    learner = OnPro(setup(), OnProSettings())
-    before = learner.prototypes.state_dict()["linear"]["weight"].clone()
+@pytest.mark.parametrize(("rate", "still"), [("lr_heads", "projection"), ("lr_backbone", "backbone")])
+def test_the_projection_is_trained_at_the_rate_of_the_heads(rate: str, still: str) -> None:
+    before, learner = OnPro(setup(), OnProSettings()), OnPro(setup(), OnProSettings(**{rate: 0.0}))
     feed(learner, stream(2))
-    assert not torch.equal(before, learner.prototypes.state_dict()["linear"]["weight"])
+    moved = {
+        "projection": not torch.equal(before.prototypes._linear.weight, learner.prototypes._linear.weight),
+        "backbone": any(
+            not torch.equal(p, q) for p, q in zip(before.net.f.parameters(), learner.net.f.parameters(), strict=True)
+        ),
+    }
+    assert moved == {"projection": still != "projection", "backbone": still != "backbone"}
+
+
+# -- a step recomputed -----------------------------------------------------------------------------------------
+
+
+def reference_mix(twin: OnPro, slots: np.ndarray, tree: Taxonomy) -> tuple[list[int], list[int], np.ndarray, int]:
+    """Slots of the first and of the second images, shares of the second, and how many pairs the feedback drew."""
+    rng, stored = twin.rng, [path(tree, node) for node in twin.memory.nodes.tolist()]
+    pairs, weights = [], []
+    for place, level in enumerate(tree.levels):
+        last = twin.prototypes.state_dict()["last"].get(str(level))
+        if last is None:
+            continue
+        means = dict(zip(last["classes"].tolist(), last["means"].double(), strict=True))
+        known = [column for column in means if any(row[place] == column for row in stored)]
+        for i, a in enumerate(known):
+            for b in known[i + 1 :]:
+                pairs.append((place, a, b))
+                weights.append(math.exp(1 / max(0.1, (means[a] - means[b]).norm().item())))
+    n = len(slots)
+    base = int(0.9 * n) if pairs else n
+    first = list(rng.permutation(slots)[:base])
+    mixed = rng.random(base) < 0.2
+    others = rng.permutation(first)
+    second = [other if mix else own for own, other, mix in zip(first, others, mixed, strict=True)]
+    for _ in range(n - base):
+        place, a, b = pairs[rng.choice(len(pairs), p=np.array(weights) / sum(weights))]
+        first.append(rng.choice([slot for slot, row in enumerate(stored) if row[place] == a]))
+        second.append(rng.choice([slot for slot, row in enumerate(stored) if row[place] == b]))
+    return first, second, rng.uniform(0, 0.6, n).astype(np.float32), n - base
+
+
+def slow_mixed_ce(
+    logits: dict[int, Tensor], first: list[list[int]], second: list[list[int]], share: list[float]
+) -> Tensor:
+    total = torch.zeros(())
+    for place, z in enumerate(logits.values()):
+        rows = [i for i in range(len(first)) if first[i][place] >= 0 or second[i][place] >= 0]
+        for i in rows:
+            for column, weight in ((first[i][place], 1 - share[i]), (second[i][place], share[i])):
+                if column >= 0:
+                    total = total + weight * F.cross_entropy(z[i], torch.tensor(column)) / len(rows)
+    return total
+
+
+def slow_contrast(features: Tensor, z: Tensor, labels: list[tuple[int, int]], start: int) -> Tensor:
+    """-log of the share of each positive among all others, mean over positives, mean over rows."""
+    width, total = z.shape[1], torch.zeros(())
+    part = (features / features.norm(dim=1, keepdim=True))[:, start : start + width]
+    for i in range(len(z)):
+        others = [j for j in range(len(z)) if j != i]
+        positives = [j for j in others if labels[j] == labels[i]]
+        s = (z @ z[i] + part @ z[i]) / 0.07
+        losses = s[others].logsumexp(0) - s[positives]
+        total = total + losses.sum() / max(1, len(positives)) / len(z)
+    return total
+
+
+def slow_prototypes(z: Tensor, paths: list[list[int]], place: int) -> dict[int, Tensor]:
+    columns = sorted({row[place] for row in paths if row[place] >= 0})
+    return {
+        column: torch.stack([z[i] for i, row in enumerate(paths) if row[place] == column]).mean(0) for column in columns
+    }
+
+
+def slow_ope(a: Tensor, b: Tensor, paths: list[list[int]]) -> Tensor:
+    """Mean over levels with two classes or more of the contrast of prototypes of two views, at temperature 0.5."""
+    terms = []
+    for place in range(len(paths[0])):
+        views = slow_prototypes(a, paths, place), slow_prototypes(b, paths, place)
+        if len(views[0]) < 2:
+            continue
+        points = {(v, c): p / p.norm() for v, view in enumerate(views) for c, p in view.items()}
+        losses = []
+        for (v, c), p in points.items():
+            others = [key for key in points if key != (v, c)]
+            s = torch.stack([p @ points[key] / 0.5 for key in others])
+            losses.append(F.cross_entropy(s, torch.tensor(others.index((1 - v, c)))))
+        terms.append(sum(losses) / len(losses))
+    return sum(terms, torch.zeros(())) / max(1, len(terms))
+
+
+def reference_step(twin: OnPro, batch: Batch, tree: Taxonomy, turns: int) -> tuple[dict[str, float], int]:
+    """What the step reports, and how many pairs the feedback drew."""
+    twin.net.grow(tree)
+    rng, linear = twin.rng, twin.prototypes._linear
+    x, y, drawn = twin.memory.columns.get("x"), twin.memory.columns.get("y"), 0
+    sets = [(batch.x, batch.y, batch.x.float(), batch.y, batch.y, [0.0] * len(batch.y))]
+    if twin.memory.size:
+        slots = rng.choice(twin.memory.size, size=min(5, twin.memory.size), replace=False, shuffle=False)
+        first, second, share, drawn = reference_mix(twin, slots, tree)
+        weights = torch.from_numpy(share)[:, None, None, None]
+        blend = (1 - weights) * x[first] + weights * x[second]
+        sets.append((x[slots], y[slots], blend, y[first], y[second], share.tolist()))
+
+    def strong(images: Tensor) -> Tensor:
+        return resized_crop(grayed(images, rng, 0.25), rng, True, (0.3, 1.0))
+
+    plain = [torch.cat([torch.rot90(images, k, (2, 3)) for k in range(turns)]) for images, *_ in sets]
+    views = [(images, strong(images)) for images in plain]
+    blends = [strong(blend) for _, _, blend, *_ in sets]
+    terms = []  # by batch
+    for (_, own, _, a, b, shares), pair, blend in zip(sets, views, blends, strict=True):
+        paths = [path(tree, node) for node in own.tolist()]
+        features = torch.cat([twin.net.f(view)[0] for view in pair])
+        z = features @ linear.weight.t() + linear.bias
+        z = z / z.norm(dim=1, keepdim=True)
+        half, n = len(z) // 2, len(own)
+        labels = [(node, k) for _ in range(2) for k in range(turns) for node in own.tolist()]
+        sides = [[path(tree, node) for node in side.tolist()] for side in (a, b)]
+        start = int(rng.integers(features.shape[1] - z.shape[1] + 1))
+        upright = z[:n], z[half : half + n]
+        terms.append(
+            torch.stack(
+                [
+                    slow_mixed_ce(twin.net(blend).logits, *sides, shares),
+                    slow_contrast(features, z, labels, start),
+                    slow_ope(*upright, paths),
+                ]
+            )
+        )
+    losses = sum(terms)
+    twin.net.step(losses.sum())
+    if len(sets) > 1:
+        means = (upright[0] + upright[1]).detach() / 2
+        twin.prototypes._last = {}
+        for place, level in enumerate(tree.levels):
+            found = slow_prototypes(means, paths, place)
+            rows = torch.stack(list(found.values())) if found else means[:0]
+            twin.prototypes._last[level] = torch.tensor(list(found), dtype=torch.long), rows
+    twin.memory.insert(x=batch.x, y=batch.y)
+    return dict(zip(("loss.ce", "loss.instance", "loss.prototypes"), losses.tolist(), strict=True)), drawn
+
+
+@pytest.mark.parametrize("turns", [1, 4])
+def test_a_step_is_mixed_cross_entropy_instance_contrast_and_prototypes_of_stream_and_replay(turns: int) -> None:
+    def make() -> OnPro:
+        return OnPro(setup(buffer=16, replay_batch=5), OnProSettings(rotations=turns))
+
+    learner, drawn = make(), 0
+    steps = watched(learner.net)
+    for batch, tree in arriving(8, b=6):
+        twin = twins(make, learner)
+        wanted = watched(twin.net)
+        stats, feedback = reference_step(twin, batch, tree, turns)
+        assert learner.learn(batch, tree) == pytest.approx(stats, rel=1e-3, abs=1e-5)
+        assert_same_steps(steps[-1:], wanted)
+        assert_same_state(learner.state_dict(), twin.state_dict())
+        drawn += feedback
+    assert len(steps) == 8, "one step a batch"
+    assert drawn, "the feedback drew no pair"
+    assert stats["loss.prototypes"] > 0.01, "otherwise missing prototypes would not be seen"

@@ -27,7 +27,11 @@ from dhocl.taxonomy import UNKNOWN, Taxonomy
 
 @dataclass(frozen=True)
 class NsceSettings(ReplaySettings, PeriodicSettings):
-    """Rounds of replay come every so many samples; in NsCE every 10, 50 or 100 batches of 10."""
+    """Rounds of replay come every `every` samples, by default ten times a stream.
+
+    In NsCE they come every 10, 50 or 100 batches of 10. Every 50, with a memory of 1,000, 4 to 6 images are replayed
+    for each one of the stream: the same effort as `every` = half the buffer.
+    """
 
     spread: float = 0.01
     separation: float = 0.1  # of a mean over rows; in NsCE 0.01 of a sum over batches of 10

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, pvariance
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch.nn.utils import parametrize
 
 from dhocl.errors import InputError
 from dhocl.learner import Batch, Part, Setup
-from dhocl.memory import Memory
+from dhocl.memory import Memory, Reservoir
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.objectives import LossName
 from dhocl.rng import Rng
@@ -35,7 +35,8 @@ class OnLoraSettings(ReplaySettings):
     lr_backbone: float = 3e-3  # of A and B: that of an adapter, as in halo
     rank: int = 4
     penalty: float = 2000.0
-    hard: int = 4  # images kept, those of the largest loss
+    memory: Literal["reservoir", "hard"] = "reservoir"  # hard: keep and replay only the hardest images, as in the paper
+    hard: int = 4  # hardest stored images: importance is computed from them, and memory=hard keeps only them
     window: int = 5  # batches whose losses are looked at together
     plateau_mean: float = 1.0
     plateau_variance: float = 0.01
@@ -159,7 +160,10 @@ class Plateau:
 
 
 class Hardest(Memory):
-    """The items of the largest loss; their losses are refreshed whenever they are replayed."""
+    """The items of the largest loss. All of them are replayed at every step, which refreshes their losses."""
+
+    def draw(self, n: int) -> np.ndarray:
+        return np.arange(self.size)
 
     def admit(self, items: dict[str, Tensor]) -> tuple[np.ndarray, np.ndarray]:
         held = self.columns["loss"][: self.size] if self.columns else items["loss"][:0]
@@ -171,10 +175,12 @@ class Hardest(Memory):
 
 
 class OnLoRA(ER):
-    """Backbone weights move only by A and B; heads train freely; no more is replayed than the few hardest images.
+    """Backbone weights change only by A and B; heads train freely.
 
-    Merging is exact, where the original adds A to A and B to B, and new factors begin as in LoRA, where the original
-    sets both to zero and so stops their gradients. The hard images are single images, not whole batches.
+    The original stores four hard batches and nothing else. By default this method has the buffer and the replay batch
+    of ER, as every method of the benchmark; `memory="hard"` stores a few single hard images. Merging is exact, where
+    the original adds A to A and B to B. New factors start as in LoRA, where the original sets both to zero, which stops
+    their gradients.
     """
 
     def __init__(self, setup: Setup, settings: OnLoraSettings) -> None:
@@ -184,27 +190,48 @@ class OnLoRA(ER):
         self.plateau = Plateau(settings)
 
     def make_memory(self) -> Memory:
-        return Hardest(min(self.settings.hard, self.setup.buffer), self.rng)
+        if self.settings.memory == "hard":
+            return Hardest(min(self.settings.hard, self.setup.buffer), self.rng)
+        return Reservoir(self.setup.buffer, self.rng)
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.net.grow(taxonomy)
         self.memory.follow(taxonomy)
-        hard = self.memory.read(np.arange(self.memory.size))  # all of it, each time
-        joined = Batch(torch.cat([batch.x, hard["x"]]), torch.cat([batch.y, hard["y"]])) if hard else batch
-        outputs = self.outputs([joined])
-        task = self.objectives(outputs, [joined], taxonomy)
+        slots = self.memory.draw(self.setup.replay_batch)
+        batches = self.batches(batch, slots)
+        outputs = self.outputs(batches)
+        task = self.objectives(outputs, batches, taxonomy)
         penalty = self.settings.penalty * self.adapters.penalty()
         self.net.step(task + penalty)
 
-        logits = outputs[0].rows(0, len(joined.y)).logits
-        losses = relative_losses(logits, taxonomy.complete(joined.y)).detach()  # (b + hard, levels)
+        parts = [
+            relative_losses(output.rows(0, len(y)).logits, taxonomy.complete(y))
+            for output, (_, y) in zip(outputs, batches, strict=True)
+        ]
+        losses = torch.cat(parts).detach()  # (b + replayed, levels)
         new, again = losses[: len(batch.y)], losses[len(batch.y) :]
-        if hard:
-            self.memory.columns["loss"][: self.memory.size] = again.nanmean(1)
+        if len(slots):
+            self.memory.columns["loss"][slots] = again.nanmean(1)
         if self.plateau.reached(new.nanmean(0).nanmean().item()):
-            self.consolidate(list(hard["x"]) if hard else [])
+            self.consolidate(self.hardest())
         self.memory.insert(x=batch.x, y=batch.y, loss=new.nanmean(1))
         return {"loss": task.item(), "loss.penalty": penalty.item(), "merges": float(self.adapters.merges)}
+
+    def batches(self, batch: Batch, slots: np.ndarray) -> list[Batch]:
+        """The stream's and the replayed one. Hard images are few and odd, so they join the stream's."""
+        items = self.memory.read(slots)
+        if not len(slots):
+            return [batch]
+        if self.settings.memory == "hard":
+            return [Batch(torch.cat([batch.x, items["x"]]), torch.cat([batch.y, items["y"]]))]
+        return [batch, Batch(items["x"], items["y"])]
+
+    def hardest(self) -> Sequence[Tensor]:
+        """The stored images whose loss was largest when they were last in a batch."""
+        if not self.memory.size:
+            return []
+        losses = self.memory.columns["loss"][: self.memory.size]
+        return list(self.memory.read(losses.topk(min(self.settings.hard, self.memory.size)).indices.numpy())["x"])
 
     def consolidate(self, images: Sequence[Tensor]) -> None:
         """Merge; the importance of a number is Σ over the hard images of its squared gradient of -log p(answer)."""
