@@ -59,6 +59,15 @@ def test_similarities_are_those_of_gradients_by_autograd_also_across_levels() ->
     assert (unit[coarse] @ unit[~coarse].t() < -1e-3).any(), "items of different levels can be in conflict"
 
 
+def test_gradients_that_cancel_have_a_similarity() -> None:
+    for seed in range(20):
+        x, f = vectors(6, 5, seed), vectors(6, 5, seed + 100)
+        batch = Gradients(torch.cat([x, -x]), torch.cat([f, f]))
+        whole, each = similarities(batch, Gradients(x[:2], f[:2]), torch.arange(2))
+        assert not whole.isnan()
+        assert each.abs().max() <= 1 + 1e-6
+
+
 # -- the algorithm ---------------------------------------------------------------------------------------------
 
 

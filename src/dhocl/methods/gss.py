@@ -43,16 +43,15 @@ def products(a: Gradients, b: Gradients) -> Tensor:
 def similarities(batch: Gradients, memory: Gradients, part: Tensor) -> tuple[Tensor, Tensor]:
     """The largest cosine to the mean gradients of the memory's parts: of the batch's mean (), of each item (b,).
 
-    `part` (m,) is the part of each stored item, from 0 on. The inner product of two means is the mean of the inner
-    products, so no gradient has to be written out.
+    `part` (m,) is the part of each stored item, from 0 on. Sums have the direction of means, and their inner product is
+    the sum of the inner products, so no gradient has to be written out.
     """
-    share = F.one_hot(part).double()  # (m, parts)
-    share = share / share.sum(0)
-    lengths = (share * (products(memory, memory) @ share)).sum(0)  # (parts,) squared, as are the next two
+    member = F.one_hot(part).double()  # (m, parts)
+    lengths = (member * (products(memory, memory) @ member)).sum(0)  # (parts,) squared
     own = products(batch, batch)  # (b, b)
-    across = products(batch, memory) @ share  # (b, parts)
-    whole = across.mean(0) / (own.mean() * lengths).sqrt().clamp_min(1e-30)
-    each = across / (own.diagonal()[:, None] * lengths).sqrt().clamp_min(1e-30)
+    across = products(batch, memory) @ member  # (b, parts)
+    whole = across.sum(0) / (own.sum() * lengths).clamp_min(1e-60).sqrt()  # by rounding, a sum of 0 can be negative
+    each = across / (own.diagonal()[:, None] * lengths).clamp_min(1e-60).sqrt()
     return whole.max().float(), each.amax(1).float()
 
 
