@@ -9,9 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from dhocl.methods.cbrs import ClassBalanced
+from dhocl.augment import augment
+from dhocl.checks import setup, stream
+from dhocl.methods.cbrs import CBRS, ClassBalanced
+from dhocl.methods.er import ReplaySettings
 from dhocl.rng import Rng
 from dhocl.taxonomy import Label, Taxonomy
+from reference_replay import Item, arriving, assert_holds, assert_step, draws, haf, late_links, learn, stored
 
 
 def filled(labels: np.ndarray, capacity: int, seed: int, batch: int = 7) -> ClassBalanced:
@@ -123,3 +127,41 @@ def test_state_survives_a_restart() -> None:
         part = torch.from_numpy(labels[start : start + 7])
         second.insert(y=part, i=torch.arange(start, start + len(part)))
     assert torch.equal(second.columns["i"], whole.columns["i"])
+
+
+def test_a_step_is_that_of_replay_from_this_memory() -> None:
+    learner = CBRS(setup(buffer=10, replay_batch=4), ReplaySettings())
+    rng, held, came, full = draws(), list[Item](), Counter[int](), set[int]()
+    places: dict[int, list[int]] = {}  # class -> its slots, in the order of entry
+    changed = set()
+    history = learn(learner, stream(12), late_links())
+    for seen, (batch, tree, (step,), stats) in zip(range(0, 96, 8), history, strict=True):
+        slots = rng.choice(len(held), min(4, len(held)), replace=False, shuffle=False) if held else []
+        loss = haf(step.before, augment(batch.x, rng, flip=True), batch.y.tolist(), tree)
+        if len(slots):
+            x, y = stored(held, slots)
+            loss = loss + haf(step.before, augment(x, rng, flip=True), y, tree)
+        assert_step(step, loss)
+        assert stats == {"loss": pytest.approx(loss.item(), rel=1e-5)}
+        for item in arriving(batch, seen):
+            came[item.y] += 1
+            own = places.setdefault(item.y, [])
+            most = max(map(len, places.values()))
+            if len(held) < 10:
+                own.append(len(held))
+                held.append(item)
+            elif item.y not in full:
+                taken = sorted(slot for slots in places.values() if len(slots) == most for slot in slots)
+                slot = taken[rng.integers(len(taken))]
+                places[held[slot].y].remove(slot)
+                own.append(slot)
+                held[slot] = item
+                changed.add("a largest class shrank")
+            elif rng.random() < len(own) / came[item.y]:
+                held[own[rng.integers(len(own))]] = item
+                changed.add("a full class changed")
+            if len(held) == 10:
+                most = max(map(len, places.values()))
+                full |= {name for name, slots in places.items() if len(slots) == most}
+    assert len(changed) == 2
+    assert_holds(learner, held)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dhocl.augment import augment
 from dhocl.checks import feed, passes, setup, stream
 from dhocl.learner import Batch
 from dhocl.losses import given_nll
@@ -17,6 +19,8 @@ from dhocl.methods.clib import CLIB, ClibSettings, Scored, updated
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.rng import Rng
 from dhocl.taxonomy import Label, Taxonomy
+from reference_clib import ScoredByHand
+from reference_replay import arriving, assert_step, draws, haf, late_links, learn, stored
 from trees import balanced_tree
 
 LABELS = st.lists(st.integers(0, 5), min_size=20, max_size=40)
@@ -221,3 +225,28 @@ def test_costs_at_most_twice_what_replay_costs(b: int, buffer: int) -> None:
         feed(learner, batches)
         units.append(passes(learner.net.f))
     assert 1.6 < units[1] / units[0] <= 2.05
+
+
+# -- the whole step --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chosen", [{}, {"period": 2, "quota": "level", "decay": 0.5}])
+def test_a_step_trains_on_the_memory_that_has_the_batch_in_it_and_looks_when_it_is_time(chosen: dict[str, Any]) -> None:
+    options = ClibSettings(**chosen)
+    learner = CLIB(setup(buffer=60, replay_batch=4), options)
+    memory, looks = ScoredByHand(60, draws(), options.quota == "level"), []
+    curator = late_links()
+    for number, arrived in enumerate(stream(20)):
+        ((batch, tree, (step,), stats),) = learn(learner, [arrived], curator)
+        memory.insert(arriving(batch, 8 * number), tree)
+        slots = memory.take(12)
+        x, y = stored(memory.items, slots)
+        loss = haf(step.before, augment(x, memory.rng, flip=True), y, tree)
+        assert_step(step, loss)
+        assert stats == {"loss": pytest.approx(loss.item(), rel=1e-5)}
+        if memory.steps >= (options.period or math.ceil(len(memory.held) / (3 * len(slots)))):
+            memory.look(step.after, tree, options.decay)
+            looks.append(number)
+        memory.assert_like(learner)
+    assert memory.evicted == 100
+    assert looks == (list(range(1, 20, 2)) if chosen else [0, 1, 2, 3, *range(5, 20, 2)])

@@ -1,11 +1,28 @@
 from __future__ import annotations
 
+import copy
+
+import pytest
 import torch
 import torch.nn.functional as F
 
+from dhocl.augment import augment
 from dhocl.checks import feed, setup, stream
 from dhocl.learner import Batch
 from dhocl.methods.mir import MIR, MirSettings
+from reference_replay import (
+    Item,
+    arriving,
+    assert_holds,
+    assert_step,
+    draws,
+    haf,
+    late_links,
+    learn,
+    nll,
+    reservoir,
+    stored,
+)
 
 
 def learned(**settings: float) -> tuple[MIR, Batch, Batch, object]:
@@ -69,3 +86,32 @@ def test_as_many_candidates_as_replayed_is_plain_replay() -> None:
     (chosen,) = learner.replay(batch, curator.taxonomy)
     learner.rng.load_state_dict(state)
     assert torch.equal(chosen.y, learner.memory.sample(4)["y"])
+
+
+def test_a_step_replays_what_a_plain_step_on_the_stream_would_raise_most() -> None:
+    learner = MIR(setup(buffer=30, replay_batch=4), MirSettings(candidates=12, virtual_lr=0.05))
+    rng, held, chosen_by_rank = draws(), list[Item](), 0
+    history = learn(learner, stream(10), late_links())
+    for seen, (batch, tree, (step,), stats) in zip(range(0, 80, 8), history, strict=True):
+        y = batch.y.tolist()
+        slots = rng.choice(len(held), min(12, len(held)), replace=False, shuffle=False).tolist() if held else []
+        if len(slots) > 4:
+            virtual = copy.deepcopy(step.before)
+            ahead = haf(virtual, augment(batch.x, rng, flip=True), y, tree)
+            parameters = virtual.optimizer.parameters()
+            for p, g in zip(parameters, torch.autograd.grad(ahead, parameters, allow_unused=True), strict=True):
+                p.data -= 0 if g is None else 0.05 * g
+            candidates = stored(held, slots)
+            rise = torch.tensor(nll(virtual, *candidates, tree)) - torch.tensor(nll(step.before, *candidates, tree))
+            ranked = sorted(range(len(slots)), key=lambda i: -rise[i].item())
+            slots = [slots[i] for i in ranked[:4]]
+            chosen_by_rank += 1
+        loss = haf(step.before, augment(batch.x, rng, flip=True), y, tree)
+        if slots:
+            x, given = stored(held, slots)
+            loss = loss + haf(step.before, augment(x, rng, flip=True), given, tree)
+        assert_step(step, loss)
+        assert stats == {"loss": pytest.approx(loss.item(), rel=1e-5)}
+        reservoir(held, arriving(batch, seen), 30, rng)
+    assert chosen_by_rank == 9
+    assert_holds(learner, held)

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dhocl.augment import augment
 from dhocl.checks import feed, pictures, setup, stream
 from dhocl.learner import Batch
 from dhocl.methods.clib import Scored
@@ -22,6 +23,8 @@ from dhocl.methods.plfms import (
 )
 from dhocl.rng import Rng
 from dhocl.taxonomy import Label, Taxonomy
+from reference_clib import ScoredByHand
+from reference_replay import arriving, assert_step, draws, haf, late_links, learn, stored
 from trees import apply, balanced_tree, changes
 
 # -- pseudo-labels ---------------------------------------------------------------------------------------------
@@ -213,3 +216,37 @@ def test_a_merged_class_was_met_when_the_first_of_its_names_was() -> None:
     tree.merge(1, 2)
     sightings.follow(tree)
     assert sightings.state_dict() == {"seen": 5, "first": [[2, 0], [3, 1]]}
+
+
+# -- the whole step --------------------------------------------------------------------------------------------
+
+
+def test_a_step_mixes_the_stream_with_memory_and_balances_by_guesses() -> None:
+    options = PlfmsSettings(threshold=0.35, period=2)
+    learner = PLFMS(setup(buffer=30, replay_batch=4), options)
+    memory, firsts, seen, used, guesses = ScoredByHand(30, draws()), dict[int, int](), 0, [], set()
+    curator = late_links()
+    for arrived in stream(20):
+        ((batch, tree, (step,), stats),) = learn(learner, [arrived], curator)
+        memory.insert(arriving(batch, seen), tree)
+        coins, rows = memory.rng.random(8), []
+        for row, node in enumerate(batch.y.tolist()):
+            firsts.setdefault(node, seen)
+            p = (seen - firsts[node]) * len(firsts) / max(1, 2 * seen)
+            if coins[row] < p or len(used) == 0:
+                rows.append(row)
+            seen += 1
+        used.append(len(rows))
+        x, y = stored(memory.items, memory.take(12 - len(rows)))
+        views = augment(torch.cat([batch.x[rows], x]), memory.rng, flip=True)
+        loss = haf(step.before, views, batch.y[rows].tolist() + y, tree)
+        assert_step(step, loss)
+        assert stats == {"loss": pytest.approx(loss.item(), rel=1e-5)}
+        if memory.steps == 2:
+            memory.look(step.after, tree, options.decay, options.threshold)
+            guesses |= {kept.pseudo for kept in memory.held if tree.children(kept.item.y)}
+        memory.assert_like(learner)
+    assert used[0] == 8
+    assert len(set(used)) > 3, "the share of the stream varied"
+    assert len(guesses) > 2, "some guesses were sure and some were not"
+    assert -1 in guesses

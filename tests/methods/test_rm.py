@@ -8,9 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dhocl.augment import augment
 from dhocl.checks import feed, setup, stream
+from dhocl.config import method_settings
 from dhocl.methods.rm import PERTURBATIONS, RM, Rainbow, RmSettings, choose, cutout, spread, variation_ratio
+from dhocl.network import Network
 from dhocl.rng import Rng
+from dhocl.taxonomy import Taxonomy
+from reference_replay import Item, arriving, assert_holds, assert_step, draws, haf, late_links, learn, logits, stored
 
 # -- uncertainty -----------------------------------------------------------------------------------------------
 
@@ -171,3 +176,74 @@ def test_the_choice_follows_the_uncertainty(monkeypatch: pytest.MonkeyPatch) -> 
     feed(learner, batches)
     kept = [numbers[x.numpy().tobytes()] for x in learner.memory.columns["x"][:10]]
     assert Counter(i % 2 for i in kept) == {0: 5, 1: 5}
+
+
+# -- the whole step --------------------------------------------------------------------------------------------
+
+
+def unsure_by_hand(net: Network, held: list[Item], tree: Taxonomy, rng: Rng) -> list[float]:
+    x, y = stored(held, range(len(held)))
+    votes: list[list[int]] = [[] for _ in held]
+    for perturb in PERTURBATIONS:
+        with torch.no_grad():
+            z = logits(net, perturb(x, rng))
+        for row, node in enumerate(y):
+            votes[row].append(int(z[tree.labels[node].level][row].argmax()))
+    return [1 - Counter(own).most_common(1)[0][1] / 12 for own in votes]
+
+
+def chosen_by_hand(u: list[float], held: list[Item], buffer: int, tree: Taxonomy, rng: Rng) -> list[Item]:
+    """Levels share the buffer evenly, as do the classes of a level; inside a class, even steps from sure to unsure."""
+    kept = set[int]()
+    levels = sorted({tree.labels[item.y].level for item in held})
+    for level in levels:
+        names = sorted({item.y for item in held if tree.labels[item.y].level == level})
+        quota = buffer // len(levels) // len(names)
+        for name in names:
+            own = [i for i, item in enumerate(held) if item.y == name]
+            ties = dict(zip(own, rng.random(len(own)), strict=True))
+            own.sort(key=lambda i: (u[i], ties[i]))
+            kept |= {own[j * len(own) // quota] for j in range(quota)} if len(own) > quota else set(own)
+    rest = [i for i in range(len(held)) if i not in kept]
+    kept |= set(rng.choice(rest, buffer - len(kept), replace=False).tolist())
+    return [held[i] for i in sorted(kept)]
+
+
+@pytest.mark.parametrize("epochs", [1, 4])
+def test_a_step_replays_the_chosen_and_a_choice_is_followed_by_epochs_over_them(epochs: int) -> None:
+    settings = method_settings("rm", {"every": "24", "memory_epochs": str(epochs)})
+    learner = RM(setup(buffer=20, replay_batch=4), settings)  # type: ignore[arg-type]
+    rng, held, chosen, unsure = draws(), list[Item](), 0, set[float]()
+    history = learn(learner, stream(10), late_links())
+    for seen, (batch, tree, steps, stats) in zip(range(0, 80, 8), history, strict=True):
+        slots = rng.choice(chosen, 4, replace=False, shuffle=False) if chosen else []
+        loss = haf(steps[0].before, augment(batch.x, rng, flip=True), batch.y.tolist(), tree)
+        if chosen:
+            x, y = stored(held, slots)
+            loss = loss + haf(steps[0].before, augment(x, rng, flip=True), y, tree)
+        assert_step(steps[0], loss)
+        assert stats == {"loss": pytest.approx(loss.item(), rel=1e-5)}
+        held += arriving(batch, seen)
+        rounds = iter(steps[1:])
+        if (seen + 8) % 24 == 0:
+            u = unsure_by_hand(steps[0].after, held, tree, rng)
+            unsure |= set(u)
+            held = chosen_by_hand(u, held, 20, tree, rng)
+            chosen = 20
+            for _ in range(epochs):
+                order = rng.permutation(20)
+                for part in (order[:12], order[12:]):
+                    x, y = stored(held, part)
+                    step = next(rounds)
+                    assert_step(step, haf(step.before, augment(x, rng, flip=True), y, tree))
+        assert next(rounds, None) is None
+    assert len(unsure) > 3, "the choices had something to go by"
+    assert_holds(learner, held)
+
+
+@pytest.mark.parametrize(("samples", "choices"), [(80, list(range(8, 81, 8))), (None, [])])
+def test_chooses_ten_times_a_stream(samples: int | None, choices: list[int]) -> None:
+    learner, found = RM(setup()._replace(samples=samples), RmSettings()), []
+    learner.refresh = lambda taxonomy: found.append(learner.memory.seen)  # type: ignore[method-assign]
+    feed(learner, stream(10))
+    assert found == choices

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dhocl.learner import Batch
+from dhocl.memory import Memory, Reservoir
 from dhocl.methods.er import ER
-from dhocl.taxonomy import Taxonomy
 
 
 class Finetune(ER):
-    def replay(self, batch: Batch, taxonomy: Taxonomy) -> list[Batch]:
-        return []
+    """Replay from a memory without a place."""
+
+    def make_memory(self) -> Memory:
+        return Reservoir(0, self.rng)

@@ -16,7 +16,10 @@ class JointSettings(ReplaySettings, PeriodicSettings):
 
 
 class Joint(ER):
-    """Steps like replay with an endless memory, and every so often goes over all of it, in random order."""
+    """Steps like replay from a memory without limit; every `every` samples it trains `epochs` on all of it.
+
+    By default that is ten rounds a stream, and 8 times the cost of ER.
+    """
 
     def __init__(self, setup: Setup, settings: JointSettings) -> None:
         super().__init__(setup, settings)
