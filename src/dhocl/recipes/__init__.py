@@ -60,12 +60,13 @@ HEADS: Rows = {
     "icicle": {"method": "icicle"},
     "predla": {"method": "halo", "settings": {"hpr": False}},
     "halo": {"method": "halo"},
+    "halo_printed": {"method": "halo_printed"},
 }
 # Methods whose authors train longer than one step a batch, at their authors' effort.
 EFFORT: Rows = {
     "rm, 4 epochs": {"method": "rm", "settings": {"memory_epochs": 4}},
     "onpro, 4 rotations": {"method": "onpro", "settings": {"rotations": 4}},
-    "nsce, every 500": {"method": "nsce", "settings": {"every": 500}},
+    "nsce, every 100": {"method": "nsce", "settings": {"every": 100}},
 }
 HUB = {
     "ViT-B CLIP": "hub:openai/clip-vit-base-patch16",
@@ -82,6 +83,7 @@ TUNED: dict[str, tuple[float, ...]] = {
     "top_patches": (0.02, 0.1, 0.5),  # the paper's K
     "margin": (0.05, 0.1, 0.3),
 }
+NEEDED: Rows = {"delta": {"mixing": "replay"}}  # a setting that has an effect only with another
 
 
 def methods(*names: str) -> Rows:
@@ -235,7 +237,7 @@ RECIPES: dict[str, Recipe] = {
         grid(
             "cifar100",
             rows={
-                f"{name} {value:g}": {"method": "halo", "settings": {name: value}}
+                f"{name} {value:g}": {"method": "halo", "settings": {name: value} | NEEDED.get(name, {})}
                 for name, values in TUNED.items()
                 for value in values
             },
