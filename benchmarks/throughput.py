@@ -3,11 +3,12 @@
     python benchmarks/throughput.py [--samples 640] [--threads 2] [--out FILE]
 
 Each method learns the same stream of letter shapes at 64 px with EfficientNet-Lite0, batch 32 + 16, buffer 200; they
-take turns, two batches at a time. What acts every 500 samples acts once. Evaluation is not counted.
+take turns, two batches at a time. What acts happens ten times a stream is included. Evaluation is not counted.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -42,7 +43,7 @@ def main(
         y = curator.observe(labels)
         seen.append((Batch(x, y), curator.taxonomy.dumps()))
     learners = {
-        name: make_learner(RunConfig(name, samples=samples, buffer=200), dataset, backbones.load(config.backbone))
+        name: make_learner(dataclasses.replace(config, method=name), dataset, backbones.load(config.backbone), samples)
         for name in METHODS
     }
     spent = dict.fromkeys(METHODS, 0.0)
