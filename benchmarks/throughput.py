@@ -3,7 +3,7 @@
     python benchmarks/throughput.py [--samples 640] [--threads 2] [--out FILE]
 
 Each method learns the same stream of letter shapes at 64 px with EfficientNet-Lite0, batch 32 + 16, buffer 200; they
-take turns, two batches at a time. What acts happens ten times a stream is included. Evaluation is not counted.
+take turns, two batches at a time. What acts ten times a stream does so. Evaluation is not counted.
 """
 
 from __future__ import annotations
