@@ -104,9 +104,9 @@ class Chain:
 class Corrupted:
     """Another source's answers with a share of the links missing (`vacant`) or wrong (`noise`).
 
-    The fate of a link is decided once, by a hash of the seed and the link, so it does not depend on when or how
-    often the link is asked for. A wrong link names another known class of the parent's level instead (the right one
-    where there is no other).
+    Whether a link is missing or wrong is decided once, by a hash of the seed and the link. It does not depend on when
+    or how often the link is asked for. A wrong link names another known class of the parent's level. While there is
+    none, the link is owed: it is left out, and is part of the answer about the first other class of that level.
     """
 
     def __init__(self, source: KnowledgeSource, vacant: float = 0.0, noise: float = 0.0, seed: int = 0) -> None:
@@ -117,31 +117,36 @@ class Corrupted:
         self._noise = noise
         self._seed = seed
         self.replaced: dict[Link, Label] = {}  # wrong parents given so far: asked again, the answer is the same
+        self.owed: dict[Link, None] = {}  # to be replaced once another class of the parent's level is known
 
     def query(self, label: Label, known: Collection[Label]) -> list[Statement]:
         answer: list[Statement] = []
+        wrong = {link: None for link in self.owed if link[1].level == label.level}  # a dict, which keeps the order
         for said in self._source.query(label, known):
-            child, parent = said
-            fate = 1.0 if isinstance(said, Synonym) else self._draw(child, parent)
-            if fate < self._vacant:
-                continue
-            if fate < self._vacant + self._noise:
-                answer.append((child, self._wrong(child, parent, known)))
-            else:
+            if isinstance(said, Synonym) or (fate := self._draw(*said)) >= self._vacant + self._noise:
                 answer.append(said)
+            elif said in self.replaced:
+                answer.append((said[0], self.replaced[said]))
+            elif fate >= self._vacant:
+                wrong[said] = None
+        for child, parent in wrong:
+            if others := [other for other in known if other.level == parent.level and other != parent]:
+                self.replaced[child, parent] = min(others, key=lambda other: self._draw(child, other))
+                self.owed.pop((child, parent), None)
+                answer.append((child, self.replaced[child, parent]))
+            else:
+                self.owed[child, parent] = None
         return answer
 
     def state_dict(self) -> dict[str, Any]:
-        return {"replaced": [[*child, *parent, *wrong] for (child, parent), wrong in self.replaced.items()]}
+        return {
+            "replaced": [[*child, *parent, *wrong] for (child, parent), wrong in self.replaced.items()],
+            "owed": [[*child, *parent] for child, parent in self.owed],
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.replaced = {(Label(c, i), Label(p, j)): Label(w, k) for c, i, p, j, w, k in state["replaced"]}
-
-    def _wrong(self, child: Label, parent: Label, known: Collection[Label]) -> Label:
-        if (child, parent) not in self.replaced:
-            others = [other for other in known if other.level == parent.level and other != parent]
-            self.replaced[child, parent] = min(others, key=lambda o: self._draw(child, o), default=parent)
-        return self.replaced[child, parent]
+        self.owed = {(Label(c, i), Label(p, j)): None for c, i, p, j in state.get("owed", [])}  # older ones have none
 
     def _draw(self, child: Label, parent: Label) -> float:
         """A number in [0, 1) that belongs to the link."""
