@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from dhocl import recipes, sweep
-from dhocl.config import RunConfig
+from dhocl.config import RunConfig, method_settings
 from dhocl.errors import InputError
-from dhocl.recipes import RECIPES, Cell, Curves, Numbers, Recipe, Scale
+from dhocl.recipes import RECIPES, Bars, Cell, Curves, Numbers, Recipe, Scale
 from dhocl.record import Record
 from dhocl.report import write_sweep_report
 from dhocl.run import run
@@ -72,6 +72,26 @@ def test_what_the_paper_prints_belongs_to_rows_that_are_there() -> None:
             assert set(rows) <= known, (name, panel, set(rows) - known)
 
 
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_row_has_settings_that_its_method_knows(name: str) -> None:
+    for cell in RECIPES[name].cells(Scale.smoke):
+        method_settings(cell.config.method, cell.config.settings)
+
+
+def test_image_sizes_are_those_of_table_5() -> None:
+    sizes = {
+        cell.config.dataset: cell.config.image_size for recipe in RECIPES.values() for cell in recipe.cells(Scale.paper)
+    }
+    assert sizes == {"cifar100": 32} | dict.fromkeys(("aircraft", "cub200", "inaturalist2018", "imagenet_h"), 224)
+
+
+def test_figure_2_has_five_numbers_and_figure_11_leaves_out_predla() -> None:
+    bars = [exhibit.name for exhibit in RECIPES["losses"].exhibits if isinstance(exhibit, Bars)]
+    assert bars == ["AAUC", "FAUC", "MS", "FFAcc", "FAAcc"]
+    halo = [cell.config.settings for cell in RECIPES["throughput"].cells(Scale.paper) if cell.config.method == "halo"]
+    assert halo == [{}, {"heads": "linear"}]
+
+
 def test_smoke_needs_no_data() -> None:
     assert {cell.config.dataset for recipe in RECIPES.values() for cell in recipe.cells(Scale.smoke)} == {"glyphs"}
 
@@ -106,6 +126,17 @@ def test_what_is_missing_is_told_before_anything_is_written(
     with pytest.raises(InputError, match=told):
         prepare(tmp_path / "out", names, scale, 1, None)
     assert not (tmp_path / "out").exists()
+
+
+def test_imagenet_h_needs_a_backbone_that_never_saw_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dhocl.data.check", lambda *_: None)
+    asked = (tmp_path / "out", ["imagenet_h"], Scale.paper, 1, tmp_path)
+    with pytest.raises(InputError, match=r"never saw ImageNet .* --backbone"):
+        prepare(*asked)
+    assert not (tmp_path / "out").exists()
+    assert {job.config.backbone for job in prepare(*asked, "hub:mine")} == {"hub:mine"}
+    with pytest.raises(InputError, match="name their backbones"):
+        prepare(tmp_path / "main", ["main"], Scale.smoke, 1, None, "hub:mine")
 
 
 def test_a_data_folder_that_lacks_a_set_is_refused(tmp_path: Path) -> None:

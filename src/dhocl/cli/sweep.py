@@ -27,6 +27,10 @@ def sweep(
     data: Annotated[
         Path | None, typer.Option(help="Folder with the archives or extracted files of the data sets.")
     ] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(help="Only for recipes that leave it to you (imagenet_h at paper scale): hub: and a folder."),
+    ] = None,
     scale: Annotated[
         Size,
         typer.Option(help="smoke: minutes, nothing needed; mini: CIFAR-100 and CUB-200 on 2 cores; paper: all of it."),
@@ -58,7 +62,7 @@ def sweep(
 
     size = Scale(scale.value)
     folder = out or Path("runs") / size
-    jobs = prepare(folder, recipes, size, seeds or SEEDS[size], data)
+    jobs = prepare(folder, recipes, size, seeds or SEEDS[size], data, backbone)
     try:
         failed = watch_sweep(start(jobs, engine.value, workers, address), jobs, quiet)
     except KeyboardInterrupt:

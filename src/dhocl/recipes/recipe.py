@@ -20,7 +20,8 @@ class Scale(StrEnum):
 
 SEEDS = {Scale.smoke: 1, Scale.mini: 2, Scale.paper: 5}
 
-DINO = "hub:Ramos-Ramos/dino-resnet-50"  # the paper's ResNet-50
+DINO = "hub:Ramos-Ramos/dino-resnet-50"  # the paper's ResNet-50, pretrained on ImageNet
+UNNAMED = "hub:"  # the user names it: a backbone that never saw the images of the stream
 SMALL = {"backbone": "tiny", "image_size": 32, "samples": 440, "test_samples": 220, "buffer": 60, "batch": 16}
 FINE = {"batch": 8, "replay_batch": 4, "image_size": 224, "backbone": DINO}
 BASES: dict[Scale, dict[str, dict[str, Any]]] = {
@@ -31,11 +32,11 @@ BASES: dict[Scale, dict[str, dict[str, Any]]] = {
         "glyphs": {"samples": 6000, "test_samples": 2000, "image_size": 64, "buffer": 200},
     },
     Scale.paper: {
-        "cifar100": {"backbone": DINO, "image_size": 224, "eval_every": 1600},
+        "cifar100": {"backbone": DINO, "image_size": 32, "eval_every": 1600},
         "aircraft": FINE | {"passes": 2},
         "cub200": FINE | {"passes": 2},
         "inaturalist2018": FINE | {"passes": 4, "buffer": 5000, "eval_every": 20000},
-        "imagenet_h": FINE | {"buffer": 5000, "eval_every": 50000},
+        "imagenet_h": FINE | {"backbone": UNNAMED, "buffer": 5000, "eval_every": 50000},
     },
 }
 

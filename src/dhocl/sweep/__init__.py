@@ -10,19 +10,32 @@ import numpy as np
 from dhocl import data
 from dhocl.data import Selection, Source
 from dhocl.errors import InputError
-from dhocl.recipes import BASES, RECIPES, Scale, Statistics, find_recipe
+from dhocl.recipes import BASES, RECIPES, UNNAMED, Scale, Statistics, find_recipe
 from dhocl.sweep.events import Begun, Ended, Event, Underway
-from dhocl.sweep.folder import Entry, Job, Statistic, SweepFolder
+from dhocl.sweep.folder import Entry, Job, Statistic, SweepFolder, cells_of
 from dhocl.sweep.work import FAILED, cores
 from dhocl.taxonomy import UNKNOWN
 
 __all__ = ["FAILED", "Begun", "Ended", "Entry", "Event", "Job", "SweepFolder", "Underway", "prepare", "start"]
 
 
-def prepare(folder: Path, recipes: Sequence[str], scale: Scale, seeds: int, place: Path | None) -> list[Job]:
-    """Plan the recipes in a folder; the runs that are not finished, each once. What is missing is told before any."""
+def prepare(
+    folder: Path, recipes: Sequence[str], scale: Scale, seeds: int, place: Path | None, backbone: str | None = None
+) -> list[Job]:
+    """Plan the recipes in a folder; the runs that are not finished, each once.
+
+    Missing data or a missing backbone is an error before anything is written.
+    """
     names = list(RECIPES) if list(recipes) == ["all"] else list(recipes)
-    cells = [cell for name in names for cell in find_recipe(name).cells(scale)]
+    unnamed = [name for name in names if any(c.config.backbone == UNNAMED for c in cells_of(name, scale, None))]
+    if unnamed and backbone is None:
+        raise InputError(
+            f"{unnamed[0]} at this scale needs a backbone that never saw ImageNet (the paper: pretrained on "
+            "iNaturalist 2018): name it with --backbone hub:FOLDER"
+        )
+    if backbone is not None and not unnamed:
+        raise InputError("--backbone: these recipes at this scale name their backbones, leave it out")
+    cells = [cell for name in names for cell in cells_of(name, scale, backbone)]
     sets = {cell.config.dataset: cell.config for cell in cells}
     for name, config in sets.items():
         if name != "glyphs" and place is None:
@@ -31,7 +44,8 @@ def prepare(folder: Path, recipes: Sequence[str], scale: Scale, seeds: int, plac
     jobs: dict[str, Job] = {}
     for name in names:
         told = Statistics() in find_recipe(name).exhibits
-        for job in SweepFolder(folder).plan(name, scale, seeds, place, statistics(scale, place) if told else ()):
+        facts = statistics(scale, place) if told else ()
+        for job in SweepFolder(folder).plan(name, scale, seeds, place, backbone, facts):
             jobs[job.folder.name] = job
     return [job for job in jobs.values() if not job.finished]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from dhocl.checkpoint import write_atomically
 from dhocl.config import RunConfig
 from dhocl.errors import InputError
-from dhocl.recipes import RECIPES, Scale, find_recipe
+from dhocl.recipes import RECIPES, UNNAMED, Cell, Scale, find_recipe
 from dhocl.record import Record
 
 
@@ -50,10 +50,16 @@ class SweepFolder:
         self.folder = folder
 
     def plan(
-        self, recipe: str, scale: Scale, seeds: int, data: Path | None, statistics: Sequence[Statistic] = ()
+        self,
+        recipe: str,
+        scale: Scale,
+        seeds: int,
+        data: Path | None,
+        backbone: str | None = None,
+        statistics: Sequence[Statistic] = (),
     ) -> list[Job]:
         """Write down what a recipe asks for; its runs, each once."""
-        cells = find_recipe(recipe).cells(scale)
+        cells = cells_of(recipe, scale, backbone)
         jobs: dict[str, Job] = {}
         entries = []
         for seed in range(seeds):
@@ -83,6 +89,16 @@ class SweepFolder:
 
     def record(self, entry: Entry) -> Record:
         return Record(self.folder / "runs" / entry.run)
+
+
+def cells_of(recipe: str, scale: Scale, backbone: str | None) -> list[Cell]:
+    """The grid of a recipe, with `backbone` where it leaves the backbone to the user."""
+    return [
+        cell._replace(config=dataclasses.replace(cell.config, backbone=backbone))
+        if backbone and cell.config.backbone == UNNAMED
+        else cell
+        for cell in find_recipe(recipe).cells(scale)
+    ]
 
 
 def run_name(config: RunConfig) -> str:
