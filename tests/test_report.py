@@ -21,6 +21,9 @@ from dhocl.record import Record
 from dhocl.report import write_report
 from dhocl.report.command import command
 from dhocl.report.compare import CURVES, compare
+from dhocl.report.exhibits import moments, structure
+from dhocl.report.figures import scaled
+from dhocl.report.reading import read
 from dhocl.report.tree import angles, branches, draw, links, walk
 from dhocl.taxonomy import Event, Label, Taxonomy
 from trees import apply, balanced_tree, changes
@@ -280,6 +283,24 @@ def test_comparison(tmp_path: Path) -> None:
     assert page.texts("h1") == ["5 runs compared on glyphs"]
     assert page.figures == {title for title, _ in CURVES.values()}
     assert "tree" not in {attributes.get("id") for _, attributes, _ in page.elements}
+
+
+def test_prototypes_are_compared_with_the_tree_of_their_time(finished: Record) -> None:
+    run = read(finished)
+    kept = moments(run)
+    assert {mark: scores["step"] for mark, scores in kept.items()} == {10: 4, 50: 12, None: 25}
+    pictures = list(structure("glyphs", {"a": [run], "b": [run]}, {"a": finished, "b": finished}))
+    widths = [scores["classes"]["2"] for scores in kept.values()]
+    assert [p.shown.title for p in pictures] == [
+        f"{row}, {n} character classes: glyphs" for n in widths for row in "ab"
+    ]
+    assert len({p.name for p in pictures}) == 6
+    for scores, picture in zip(kept.values(), pictures[::2], strict=True):
+        assert f"Correlation with the tree {scores['structure']['prototypes.2']:.2f}." in picture.shown.caption
+    early = pictures[0].figure.axes[0].images[0].get_array()  # distances in the tree as known at step 4
+    then = Taxonomy.replay(event for event in run.taxonomy.events if event.time <= 4)
+    assert early.shape == (widths[0], widths[0])
+    assert sorted(early.flatten()) == pytest.approx(sorted(scaled(then.distances(2)).flatten().tolist()))
 
 
 def test_labels_name_what_differs(tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ def test_stopped_anywhere_and_resumed_is_the_same(finished: Record, tmp_path: Pa
                 break
         assert not Record(folder).finished
         again = finish(RunConfig(**SMALL), folder, resume=True)
-        assert (again.folder / "curve.jsonl").read_bytes() == (finished.folder / "curve.jsonl").read_bytes()
+        for name in ("curve.jsonl", *(path.name for path in finished.folder.glob("matrices*.safetensors"))):
+            assert (again.folder / name).read_bytes() == (finished.folder / name).read_bytes(), name
 
 
 def test_cost_is_carried_over_a_resume(tmp_path: Path) -> None:
@@ -73,7 +74,7 @@ def test_killed_and_resumed_is_the_same(tmp_path: Path) -> None:
     if not Record(killed).finished:
         assert dhocl("run", "--out", str(killed), "--quiet", "--resume").returncode == 0
     assert kills >= 1
-    for name in ("curve.jsonl", "taxonomy.jsonl", "matrices.safetensors"):
+    for name in ("curve.jsonl", "taxonomy.jsonl", *(path.name for path in whole.glob("matrices*.safetensors"))):
         assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
 
 

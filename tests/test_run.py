@@ -40,6 +40,14 @@ def test_a_run_leaves_its_files(finished: Record) -> None:
     assert set(finished.matrices()) == {"prototypes.0", "prototypes.1", "prototypes.2"}
 
 
+def test_matrices_are_kept_of_the_first_evaluation_with_10_and_50_classes_and_of_the_last(finished: Record) -> None:
+    known = [line["classes"]["2"] for line in finished.curve()]
+    first = {mark: next(width for width in known if width >= mark) for mark in (10, 50)} | {None: known[-1]}
+    assert len(set(first.values())) == 3
+    for mark, width in first.items():
+        assert finished.matrices(mark)["prototypes.2"].shape == (width, width)
+
+
 def test_summary_follows_from_the_curve(finished: Record) -> None:
     curve, summary = finished.curve(), finished.summary()
     mean = [sum(line["level_accuracy"].values()) / len(line["level_accuracy"]) for line in curve]

@@ -18,6 +18,8 @@ from dhocl.errors import InputError
 from dhocl.evaluate import Scores
 from dhocl.taxonomy import Taxonomy
 
+MARKS = (10, 50)  # classes of the finest level: the moments of the paper's Figures 13 and 14
+
 
 class Record:
     """A run folder.
@@ -25,7 +27,8 @@ class Record:
     config.json         everything needed to run it again, versions, stream hash
     curve.jsonl         a line per evaluation; no times, so that equal runs have equal files
     taxonomy.jsonl      the events by which the tree grew
-    matrices.safetensors  what the learner wants looked at, such as prototype distances
+    matrices.safetensors  what the learner wants looked at at the end, such as prototype distances; if there is anything
+    matrices-N.safetensors  the same at the first evaluation by which N classes of the finest level are known
     summary.json        the numbers at the end; there once the run is finished
     checkpoints/        to resume from
     """
@@ -80,17 +83,25 @@ class Record:
     def taxonomy(self) -> Taxonomy:
         return Taxonomy.loads((self.folder / "taxonomy.jsonl").read_text(encoding="utf-8"))
 
+    def write_matrices(self, matrices: dict[str, Tensor], mark: int | None = None) -> None:
+        """Of the end of the run, or of the first evaluation with `mark` classes of the finest level."""
+        if matrices:
+            tensors = {name: matrix.contiguous() for name, matrix in matrices.items()}
+            write_atomically(self._matrices(mark), safetensors.torch.save(tensors))
+
     def finish(self, summary: dict[str, Any], matrices: dict[str, Tensor]) -> None:
-        tensors = {name: matrix.contiguous() for name, matrix in matrices.items()}
-        write_atomically(self.folder / "matrices.safetensors", safetensors.torch.save(tensors))
+        self.write_matrices(matrices)
         self._write_json("summary.json", summary)
 
     def summary(self) -> dict[str, Any]:
         return self._read_json("summary.json")
 
-    def matrices(self) -> dict[str, Tensor]:
-        path = self.folder / "matrices.safetensors"
+    def matrices(self, mark: int | None = None) -> dict[str, Tensor]:
+        path = self._matrices(mark)
         return safetensors.torch.load_file(path) if path.exists() else {}
+
+    def _matrices(self, mark: int | None) -> Path:
+        return self.folder / ("matrices.safetensors" if mark is None else f"matrices-{mark}.safetensors")
 
     def _write_json(self, name: str, value: dict[str, Any]) -> None:
         write_atomically(self.folder / name, (json.dumps(value, indent=1) + "\n").encode())

@@ -20,7 +20,7 @@ from dhocl.evaluate import Evaluator, Scores, summarise
 from dhocl.knowledge import Corrupted, Curator, KnowledgeSource, Oracle
 from dhocl.learner import Batch, Learner, Setup
 from dhocl.metrics import correlation
-from dhocl.record import Record
+from dhocl.record import MARKS, Record
 from dhocl.stream import FIXED, GROUPED, Plan, PlanConfig, Stream, given, plan
 from dhocl.taxonomy import Taxonomy
 
@@ -81,6 +81,8 @@ def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progr
         spent.load_state_dict(state["spent"])
         start, curve = state["step"], state["curve"]
 
+    finest = len(dataset.levels) - 1
+    met = curator.taxonomy.widths.get(finest, 0)  # classes of the finest level at the last evaluation
     every = -(-config.evaluations(stream.samples) // config.batch)
     group_ends = {-(-end // config.batch) for end in ends}  # the step that learns a group's last sample
     for step, (x, labels) in enumerate(stream.batches(start), start + 1):
@@ -107,6 +109,10 @@ def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progr
             curve.append(scores)
             record.write_curve(curve)
             record.write_taxonomy(curator.taxonomy)
+            before, met = met, curator.taxonomy.widths.get(finest, 0)
+            for mark in MARKS:
+                if before < mark <= met:
+                    record.write_matrices(learner.matrices(), mark)
             parts = {
                 "learner": learner.state_dict(),
                 "curator": curator.state_dict(),

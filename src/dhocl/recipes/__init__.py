@@ -249,8 +249,8 @@ RECIPES: dict[str, Recipe] = {
         grid(
             "cifar100",
             rows={
-                "with the regulariser": {"method": "halo"},
-                "without": {"method": "halo", "settings": {"lambda": 0.0}},
+                "with HPR": {"method": "halo"},
+                "without HPR": {"method": "halo", "settings": {"lambda": 0.0}},
             },
         ),
         (Structure(),),

@@ -76,7 +76,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Structure:
-    """Distances between prototypes, those of the tree, and their difference."""
+    """Distances between prototypes, those of the tree, and their difference, at the moments of `record.MARKS`."""
 
 
 @dataclass(frozen=True)

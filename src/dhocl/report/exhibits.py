@@ -6,17 +6,18 @@ from collections.abc import Iterator, Mapping
 from statistics import mean, stdev
 from typing import NamedTuple
 
-import torch
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from torch import Tensor
 
+from dhocl.evaluate import Scores
 from dhocl.recipes import Bars, Curves, Growth, Holdings, Numbers, Recipe, Structure
-from dhocl.report.figures import Key, Shown, blocks, colour, scaled
+from dhocl.record import MARKS, Record
+from dhocl.report.figures import Key, Shown, blocks, colour, in_order, level_of, scaled
 from dhocl.report.reading import Run
 from dhocl.report.svg import COLOURS, Line, Panel, bars, heatmapped, inline, plotted, spots
 from dhocl.report.tables import KNOWN, Table, tabulate
-from dhocl.report.tree import draw, links, walk
+from dhocl.report.tree import draw, links
 from dhocl.taxonomy import Taxonomy
 
 SCORES = {
@@ -43,8 +44,8 @@ def tables(recipe: Recipe, runs: Runs) -> Iterator[Table]:
                 yield tabulate(panel, exhibit.names, summaries, recipe.printed.get(panel, {}), exhibit.bounds)
 
 
-def pictures(recipe: Recipe, runs: Runs, matrices: Mapping[str, Mapping[str, dict[str, Tensor]]]) -> Iterator[Picture]:
-    """`matrices` are those of the first run of each panel and row."""
+def pictures(recipe: Recipe, runs: Runs, records: Mapping[str, Mapping[str, Record]]) -> Iterator[Picture]:
+    """`records` are those of the first run of each panel and row."""
     for exhibit in recipe.exhibits:
         for panel, rows in runs.items():
             there = {row: found for row, found in rows.items() if found}
@@ -58,7 +59,7 @@ def pictures(recipe: Recipe, runs: Runs, matrices: Mapping[str, Mapping[str, dic
                 case Holdings():
                     yield from holdings(panel, there)
                 case Structure():
-                    yield from structure(panel, there, matrices[panel])
+                    yield from structure(panel, there, records[panel])
                 case Growth(counts):
                     yield from growth(panel, next(iter(there.values()))[0], counts)
 
@@ -116,25 +117,42 @@ def holdings(panel: str, rows: Mapping[str, list[Run]]) -> Iterator[Picture]:
         )
 
 
-def structure(
-    panel: str, rows: Mapping[str, list[Run]], matrices: Mapping[str, dict[str, Tensor]]
-) -> Iterator[Picture]:
-    """Distances at the finest level in the order of the tree: the tree's, each row's, and how far these are from it."""
-    for row, (run, *_) in rows.items():
-        found = {int(name.split(".")[1]): matrix for name, matrix in matrices[row].items()}
-        if not found:
-            continue
-        level, tree = max(found), run.taxonomy
-        order = torch.tensor([tree.column(node) for node in walk(tree) if tree.labels[node].level == level])
-        truth, learned = (scaled(m[order][:, order]) for m in (tree.distances(level), found[level]))
-        shown = {"the tree": truth, "prototypes": learned, "difference": (learned - truth).abs()}
-        figure = heatmapped(shown, blocks(tree, level, order)[0])
-        name = f"{panel}-{row}-distances"
-        value = run.summary["structure"].get(f"prototypes.{level}")
-        said = "" if value is None else f"Correlation with the tree {value:.2f}. "
-        said += f"Mean difference {shown['difference'].mean():.3f}. "
-        caption = f"{said}Level “{run.ranks[level]}”; each matrix is scaled to its range."
-        yield Picture(name, Shown(f"{row}: {panel}", inline(figure, _id(name)), [], caption), figure)
+def structure(panel: str, rows: Mapping[str, list[Run]], records: Mapping[str, Record]) -> Iterator[Picture]:
+    """The rows at each of the moments of which a run keeps matrices, so that rows of one moment are neighbours."""
+    for mark in (*MARKS, None):
+        for row, (run, *_) in rows.items():
+            if mark in (kept := moments(run)) and (found := records[row].matrices(mark)):
+                yield distances(panel, row, run, kept[mark], found)
+
+
+def moments(run: Run) -> dict[int | None, Scores]:
+    """For each mark the first evaluation with so many classes of the finest level, for None the last; none twice."""
+    finest = str(len(run.ranks) - 1)
+    found: dict[int | None, Scores] = {}
+    for mark in MARKS:
+        reached = [scores for scores in run.curve[:-1] if scores["classes"].get(finest, 0) >= mark]
+        if reached and reached[0] not in found.values():
+            found[mark] = reached[0]
+    return found | {None: run.curve[-1]}
+
+
+def distances(panel: str, row: str, run: Run, scores: Scores, matrices: Mapping[str, Tensor]) -> Picture:
+    """At the finest level, in the order of the tree as known at that evaluation: the tree's, the prototypes', and how
+    far these are from it."""
+    name = max(matrices, key=level_of)
+    level = level_of(name)
+    tree = Taxonomy.replay(event for event in run.taxonomy.events if event.time <= scores["step"])
+    order = in_order(tree, level)
+    truth, learned = (scaled(m[order][:, order]) for m in (tree.distances(level), matrices[name]))
+    shown = {"the tree": truth, "prototypes": learned, "difference": (learned - truth).abs()}
+    figure = heatmapped(shown, blocks(tree, level, order)[0])
+    value = scores["structure"].get(name)
+    said = "" if value is None else f"Correlation with the tree {value:.2f}. "
+    said += f"Mean difference {shown['difference'].mean():.3f}. "
+    caption = f"{said}After {scores['samples']:,} samples; each matrix is scaled to its range."
+    title = f"{row}, {len(order)} {run.ranks[level]} classes: {panel}"
+    file = f"{panel}-{row}-distances-{len(order)}"
+    return Picture(file, Shown(title, inline(figure, _id(file)), [], caption), figure)
 
 
 def growth(panel: str, run: Run, counts: tuple[int | None, ...]) -> Iterator[Picture]:

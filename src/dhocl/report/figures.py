@@ -92,14 +92,14 @@ def predla(run: Run) -> list[Shown]:
 def structure(run: Run) -> Shown | None:
     """How well prototype distances mirror the tree, over time."""
     told = {name for scores in run.curve for name, value in scores["structure"].items() if value is not None}
-    names = sorted(told, key=_level)
+    names = sorted(told, key=level_of)
     if not names:
         return None
-    lines = [_line(run, colour(_level(name)), "structure", name) for name in names]
+    lines = [_line(run, colour(level_of(name)), "structure", name) for name in names]
     return Shown(
         "Do the prototypes mirror the tree?",
         plot("structure", [Panel(lines, "correlation", 2.4)]),
-        [Key(run.ranks[_level(name)], colour(_level(name))) for name in names],
+        [Key(run.ranks[level_of(name)], colour(level_of(name))) for name in names],
         "Correlation of the distances between prototypes with the distances in the known tree, over all "
         "pairs of classes of a level; there is none where all tree distances are equal.",
     )
@@ -109,9 +109,9 @@ def matrices(run: Run, found: dict[str, Tensor]) -> Shown | None:
     """The finest level's prototype distances beside the tree's, in the order of the tree: blocks show."""
     if not found:
         return None
-    name = max(found, key=_level)
-    level, tree = _level(name), run.taxonomy
-    order = torch.tensor([tree.column(node) for node in walk(tree) if tree.labels[node].level == level])
+    name = max(found, key=level_of)
+    level, tree = level_of(name), run.taxonomy
+    order = in_order(tree, level)
     pair = {"between prototypes": found[name], "in the known tree": tree.distances(level)}
     ordered = {title: scaled(matrix[order][:, order]) for title, matrix in pair.items()}
     cuts, groups = blocks(tree, level, order)
@@ -124,6 +124,11 @@ def matrices(run: Run, found: dict[str, Tensor]) -> Shown | None:
         [],
         f"{said} Rows and columns are in the order of the tree; each matrix is scaled to its range.{names}",
     )
+
+
+def in_order(tree: Taxonomy, level: int) -> Tensor:
+    """(classes,) columns of a level, neighbours in the tree beside each other."""
+    return torch.tensor([tree.column(node) for node in walk(tree) if tree.labels[node].level == level])
 
 
 def blocks(tree: Taxonomy, level: int, order: Tensor) -> tuple[list[int], list[str]]:
@@ -145,7 +150,11 @@ def scaled(matrix: Tensor) -> Tensor:
     return ((matrix - others.min()) / (others.max() - others.min())).clamp(0, 1)
 
 
-def _level(name: str) -> int:
+def level_of(name: str) -> int:
+    """
+    >>> level_of("prototypes.2")
+    2
+    """
     return int(name.split(".")[1])
 
 

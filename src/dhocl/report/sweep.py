@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from dhocl.checkpoint import write_atomically
 from dhocl.errors import InputError
 from dhocl.recipes import RECIPES, Growth, Recipe
+from dhocl.record import Record
 from dhocl.report import exhibits
 from dhocl.report.page import templates, write_report
 from dhocl.report.reading import read
@@ -50,13 +51,13 @@ def section(sweep: SweepFolder, name: str) -> Section:
     scale, entries, statistics = sweep.read(name)
     recipe = RECIPES[name]
     runs: dict[str, dict[str, list[Any]]] = {}
-    matrices: dict[str, dict[str, Any]] = {}
+    records: dict[str, dict[str, Record]] = {}
     for entry in entries:
         found = runs.setdefault(entry.panel, {}).setdefault(entry.row, [])
         record = sweep.record(entry)
         if record.finished:
             found.append(read(record))
-            matrices.setdefault(entry.panel, {}).setdefault(entry.row, record.matrices())
+            records.setdefault(entry.panel, {}).setdefault(entry.row, record)
     failed = {entry.run: problem for entry in entries if (problem := _problem(sweep, entry))}
     return Section(
         name,
@@ -67,7 +68,7 @@ def section(sweep: SweepFolder, name: str) -> Section:
         len(entries),
         failed,
         list(exhibits.tables(recipe, runs)),
-        list(exhibits.pictures(recipe, runs, matrices)),
+        list(exhibits.pictures(recipe, runs, records)),
         statistics,
         _pages(sweep, entries) if any(isinstance(exhibit, Growth) for exhibit in recipe.exhibits) else {},
     )
