@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from dhocl.config import RunConfig
 from dhocl.record import Record
 from dhocl.report.figures import Key, Shown, colour
+from dhocl.report.paired import StreamKey, as_good
 from dhocl.report.reading import DECODINGS, MISSING, NUMBERS, Number, Run, read, written
 from dhocl.report.svg import COLOURS, Line, Panel, plot
 
@@ -24,6 +25,7 @@ CURVES = {
 class Cell(NamedTuple):
     value: float | None  # as exact as the text, so that what looks alike is equally good
     text: str
+    values: dict[StreamKey, float] | None = None  # those that a mean is of
     best: bool = False
 
 
@@ -112,21 +114,25 @@ def _cell(value: float | None, number: Number, spread: str = "") -> Cell:
 
 def _mean(runs: list[Run], prefix: str, number: Number) -> Cell:
     """Mean ± standard deviation of a sample."""
-    values = [run.summary[prefix + number.name] for run in runs]
-    if None in values:
+    values = {run.key: run.summary[prefix + number.name] for run in runs}
+    if None in values.values():
         return _cell(None, number)
-    return _cell(mean(values), number, f" ± {written(stdev(values), number.digits)}")
+    spread = f" ± {written(stdev(values.values()), number.digits)}"
+    return _cell(mean(values.values()), number, spread)._replace(values=values)
 
 
 def _marked(rows: list[Row]) -> list[Row]:
-    """With the best of each column marked, where there is something to compare."""
+    """With the best of each column marked, and means that are not distinct from it."""
     for place, number in enumerate(NUMBERS):
-        values = [row.cells[place].value for row in rows if row.fair]
-        known = [number.sign * value for value in values if value is not None]
-        top = number.sign * max(known) if len(known) > 1 else None
-        for row in rows:
-            cell = row.cells[place]
-            row.cells[place] = cell._replace(best=row.fair and top is not None and cell.value == top)
+        values = {i: row.cells[place].value for i, row in enumerate(rows) if row.fair}
+        signed = {i: number.sign * value for i, value in values.items() if value is not None}
+        if len(signed) < 2:
+            continue
+        best = rows[max(signed, key=signed.__getitem__)].cells[place]
+        for i in signed:
+            cell = rows[i].cells[place]
+            good = as_good(cell.values or {}, best.values or {}, alike=cell.value == best.value)
+            rows[i].cells[place] = cell._replace(best=good)
     return rows
 
 

@@ -40,7 +40,7 @@ def tables(recipe: Recipe, runs: Runs) -> Iterator[Table]:
     for exhibit in recipe.exhibits:
         if isinstance(exhibit, Numbers):
             for panel, rows in runs.items():
-                summaries = {row: [run.summary for run in found] for row, found in rows.items()}
+                summaries = {row: {run.key: run.summary for run in found} for row, found in rows.items()}
                 yield tabulate(panel, exhibit.names, summaries, recipe.printed.get(panel, {}), exhibit.bounds)
 
 

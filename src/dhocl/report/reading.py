@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from dhocl.config import RunConfig
 from dhocl.evaluate import Scores, summarise
 from dhocl.record import Record
+from dhocl.report.paired import StreamKey
 from dhocl.taxonomy import Taxonomy
 
 DECODINGS = {"level by level": "", "consistent paths": "path."}  # what it is called, its prefix in a summary
@@ -42,11 +43,17 @@ NUMBERS = [
 class Run(NamedTuple):
     name: str  # of the folder
     config: RunConfig
+    stream: str  # its hash
     ranks: list[str]  # name of each level, coarsest first
     curve: list[Scores]
     taxonomy: Taxonomy
     summary: dict[str, Any]  # so far, where the run is not finished; empty before the first evaluation
     finished: bool
+
+    @property
+    def key(self) -> StreamKey:
+        """Runs of other methods with the same key learned from the same stream."""
+        return self.config.seed, self.stream
 
     @property
     def samples(self) -> int:
@@ -56,13 +63,14 @@ class Run(NamedTuple):
 
 def read(record: Record) -> Run:
     """A run may still be going on: then its files end at the last evaluation, or are not there yet."""
-    config, curve = record.config(), record.curve()
+    config, curve, described = record.config(), record.curve(), record.describe()
     grown = (record.folder / "taxonomy.jsonl").exists()
     so_far = summarise(curve) if curve else {}
     return Run(
         record.folder.resolve().name,
         config,
-        record.describe()["levels"],
+        described["stream"],
+        described["levels"],
         curve,
         record.taxonomy() if grown else Taxonomy(),
         record.summary() if record.finished else so_far,

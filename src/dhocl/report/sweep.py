@@ -13,7 +13,7 @@ from dhocl.record import Record
 from dhocl.report import exhibits
 from dhocl.report.page import templates, write_report
 from dhocl.report.reading import read
-from dhocl.report.tables import Table, as_csv, as_latex, as_markdown, shown, spread
+from dhocl.report.tables import BOLD, PAIRED, Table, as_csv, as_latex, as_markdown, shown, spread, told
 from dhocl.sweep import FAILED, Entry, SweepFolder
 
 
@@ -39,7 +39,8 @@ def write_sweep_report(folder: Path) -> Path:
     if not sweep.recipes:
         raise InputError(f"{folder} holds no sweep: make one with `dhocl sweep RECIPE --out {folder}`")
     sections = [section(sweep, name) for name in sweep.recipes]
-    html = templates().get_template("sweep.html").render(sections=sections, shown=shown, spread=spread)
+    words = {"shown": shown, "spread": spread, "told": told, "BOLD": BOLD, "PAIRED": PAIRED}
+    html = templates().get_template("sweep.html").render(sections=sections, **words)
     for part in sections:
         _write_files(folder, part)
     page = folder / "index.html"

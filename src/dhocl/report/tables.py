@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
+from dhocl.report.paired import Difference, StreamKey, as_good, difference
 from dhocl.report.reading import MISSING, NUMBERS, Number, written
 
 MORE = [
@@ -29,10 +30,18 @@ KNOWN["pw_js.group_ends"] = Number(
 )
 
 
+BOLD = "Bold: the best row and, with several seeds, rows whose paired difference to it is not distinct from 0 (95 %)."
+PAIRED = (
+    "Paired differences to the best row of each column: mean ± half the 95 % interval (Student's t), in brackets the "
+    "number of seeds that both rows have."
+)
+
+
 class Cell(NamedTuple):
-    values: tuple[float, ...]  # by seed
+    values: dict[StreamKey, float]
     printed: float | None  # in the paper
-    best: bool = False
+    best: bool = False  # or not distinct from the best
+    gap: Difference | None = None  # to the best row of the column; None for that row itself
 
 
 class Line(NamedTuple):
@@ -45,6 +54,11 @@ class Table(NamedTuple):
     numbers: list[Number]
     lines: list[Line]
     seeds: int
+
+    @property
+    def paired(self) -> bool:
+        """Some rows have several streams in common."""
+        return any(cell.gap and cell.gap.pairs > 1 for line in self.lines for cell in line.cells)
 
     @property
     def printed(self) -> bool:
@@ -72,41 +86,54 @@ def lookup(summary: Mapping[str, Any], path: str) -> float | None:
 def tabulate(
     title: str,
     names: Sequence[str],
-    summaries: Mapping[str, Sequence[Mapping[str, Any]]],
+    summaries: Mapping[str, Mapping[StreamKey, Mapping[str, Any]]],
     printed: Mapping[str, Mapping[str, float]],
     bounds: Collection[str] = (),
 ) -> Table:
-    """A line for each row of `summaries`, which are of its finished runs; the best mean of each number is marked.
+    """A line for each row of `summaries`, which are of its finished runs.
 
-    Rows named in `bounds` are there to be compared with and can not be best.
+    Marked are the best mean of each number, and the rows whose paired difference to it is not distinct from 0. Rows
+    named in `bounds` are there to be compared with and are not marked.
     """
     numbers = [KNOWN[name] for name in names]
     lines = []
     for row, found in summaries.items():
         cells = []
         for name in names:
-            values = [lookup(summary, name) for summary in found]
-            known = tuple(value for value in values if value is not None)
+            values = {key: lookup(summary, name) for key, summary in found.items()}
+            known = {key: value for key, value in values.items() if value is not None}
             cells.append(Cell(known, printed.get(row, {}).get(name)))
         lines.append(Line(row, cells))
     for place, number in enumerate(numbers):
-        rivals = [line for line in lines if line.name not in bounds and line.cells[place].values]
-        means = [number.sign * mean(line.cells[place].values) for line in rivals]
-        for line in rivals:
-            cell = line.cells[place]
-            top = written(number.sign * max(means), number.digits)
-            line.cells[place] = cell._replace(best=len(rivals) > 1 and shown(cell, number) == top)
+        column = {line.name: line.cells[place] for line in lines if line.cells[place].values}
+        means = {row: number.sign * mean(cell.values.values()) for row, cell in column.items() if row not in bounds}
+        if len(means) < 2:
+            continue
+        top = max(means, key=means.__getitem__)
+        for line in lines:
+            cell, best = line.cells[place], column[top]
+            good = as_good(cell.values, best.values, alike=shown(cell, number) == shown(best, number))
+            gap = None if line.name == top else difference(cell.values, best.values)
+            line.cells[place] = cell._replace(best=line.name in means and good, gap=gap)
     return Table(title, numbers, lines, max((len(found) for found in summaries.values()), default=0))
 
 
 def shown(cell: Cell, number: Number) -> str:
     """The mean."""
-    return written(mean(cell.values), number.digits) if cell.values else MISSING
+    return written(mean(cell.values.values()), number.digits) if cell.values else MISSING
 
 
 def spread(cell: Cell, number: Number) -> str:
     """The standard deviation of a sample, nothing for a single one."""
-    return written(stdev(cell.values), number.digits) if len(cell.values) > 1 else ""
+    return written(stdev(cell.values.values()), number.digits) if len(cell.values) > 1 else ""
+
+
+def told(cell: Cell, number: Number) -> str:
+    """The paired difference to the best row, with a digit more, and the number of pairs."""
+    if cell.gap is None:
+        return "best" if cell.best else MISSING
+    half = f" ± {written(cell.gap.half, number.digits + 1)}" if cell.gap.half is not None else ""
+    return f"{cell.gap.mean:+,.{number.digits + 1}f}{half} ({cell.gap.pairs})"
 
 
 def as_markdown(table: Table) -> str:
@@ -121,11 +148,15 @@ def as_markdown(table: Table) -> str:
         lines.append([line.name, *cells])
     note = f"Mean ± standard deviation over {table.seeds} seeds. " if table.seeds > 1 else ""
     note += "In brackets what the paper prints. " if table.printed else ""
-    return (
-        f"**{table.title}**\n\n"
-        + "".join(f"| {' | '.join(line)} |\n" for line in lines)
-        + (f"\n{note}\n" if note else "")
-    )
+    text = f"**{table.title}**\n\n" + _grid(lines) + f"\n{note}{BOLD}\n"
+    if table.paired:
+        gaps = [[line.name, *map(told, line.cells, table.numbers)] for line in table.lines]
+        text += f"\n{PAIRED}\n\n" + _grid([*lines[:2], *gaps])
+    return text
+
+
+def _grid(lines: Sequence[Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def as_csv(table: Table) -> str:
@@ -134,10 +165,8 @@ def as_csv(table: Table) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["row", "seed", *(number.name for number in table.numbers)])
     for line in table.lines:
-        for seed in range(max((len(cell.values) for cell in line.cells), default=0)):
-            writer.writerow(
-                [line.name, seed, *(cell.values[seed] if seed < len(cell.values) else "" for cell in line.cells)]
-            )
+        for key in sorted({key for cell in line.cells for key in cell.values}):
+            writer.writerow([line.name, key[0], *(cell.values.get(key, "") for cell in line.cells)])
         if any(cell.printed is not None for cell in line.cells):
             printed = ["" if cell.printed is None else cell.printed for cell in line.cells]
             writer.writerow([line.name, "paper", *printed])
