@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from dhocl import cli, display
 from dhocl.config import RunConfig
 from dhocl.errors import InputError
-from dhocl.evaluate import Scores, summarise
+from dhocl.evaluate import POPULATIONS, Scores, populations, summarise
 from dhocl.record import Record
 from dhocl.report import write_report
 from dhocl.report.command import command
@@ -114,6 +114,7 @@ def scores(step: int, tree: Taxonomy, gain: float = 0.0, **more: Any) -> Scores:
         "accuracy": sum(levels.values()) / len(levels),
         "fine_accuracy": levels["2"],
         "path_consistency": 61.0,
+        "h_f1": 71.5,
     }
     judged["path"] = judged | {"accuracy": judged["accuracy"] + 1, "path_consistency": 97.0}
     everyone = judged | {"accuracy": judged["accuracy"] - 20}
@@ -142,6 +143,7 @@ def make_run(folder: Path, config: RunConfig, gain: float = 0.0, end: bool = Tru
         speed = {
             "samples_per_second": 1234.5,
             "cost_vs_er": 1.25,
+            "state_mb": 43.21,
             "seconds_training": 10.0,
             "seconds_evaluating": 2.0,
             "structure": {},
@@ -201,10 +203,36 @@ def test_the_numbers_are_the_summary(halo: Page, halo_run: Path) -> None:
     assert shown == [summary[name] for name in names]
     assert halo.texts("data")[:2] == ["66.0", "67.0"]
     assert "1,234 samples/s" in halo.texts("dd")
+    assert "43.2 MB" in halo.texts("dd")
+
+
+def test_each_population_has_its_numbers_and_a_sentence(halo: Page, tmp_path: Path) -> None:
+    assert list(populations(torch.tensor([0]), torch.tensor([0]), grown())) == list(POPULATIONS)
+    shown = halo.tables[1]
+    assert shown[0][:3] == ["test images", "predicted", "AAUC"]
+    assert [row[:3] for row in shown[1:]] == [
+        ["streamed", "level by level", "66.0"],
+        ["streamed", "consistent paths", "67.0"],
+        ["open", "level by level", "46.0"],
+        ["open", "consistent paths", "67.0"],
+    ]
+    assert shown[1][shown[0].index("h_f1")] == "71.5"
+    runs = [make_run(tmp_path / name, RunConfig(method=name)) for name in ("er", "acil")]
+    for page in (halo, Page(write_report(runs, tmp_path / "compare.html"))):
+        for sentence in POPULATIONS.values():
+            assert any(sentence in text for text in page.texts("p"))
+
+
+def test_a_run_that_was_evaluated_on_other_images_is_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", RunConfig())
+    curve = [{name: value for name, value in line.items() if name != "open"} for line in Record(run).curve()]
+    Record(run).write_curve(curve)
+    with pytest.raises(InputError, match="run it again"):
+        write_report([run], tmp_path / "page.html")
 
 
 def test_every_figure_that_has_data_is_there(halo: Page, tmp_path: Path) -> None:
-    common = {"Accuracy of each level", "Mistake severity"}
+    common = {"Accuracy of each level", "Mistake severity", "Accuracy of both populations"}
     special = {
         "PredLA: weights of the two heads",
         "PredLA: temperatures of the two heads",
@@ -269,16 +297,16 @@ def test_comparison(tmp_path: Path) -> None:
     page = Page(write_report(runs, tmp_path / "page.html"))
     plain, seeds, decoded, _ = page.tables
     assert plain == [
-        ["run", "AAUC", "FAUC", "MS ↓", "FFAcc", "FAAcc"],
-        ["halo, seed 0", "70.0", "60.0", "1.26", "58.0", "68.0"],
-        ["halo, seed 1", "72.0", "62.0", "1.24", "60.0", "70.0"],
-        ["acil, seed 0", "67.0", "57.0", "1.29", "55.0", "65.0"],
-        ["acil, seed 1", "*77.0", "*67.0", "*1.19", "*65.0", "*75.0"],
-        ["er, seed 0unfinished", "116.0", "106.0", "0.80", "104.0", "114.0"],
+        ["run", "AAUC", "FAUC", "MS ↓", "FFAcc", "FAAcc", "open.AAUC"],
+        ["halo, seed 0", "70.0", "60.0", "1.26", "58.0", "68.0", "50.0"],
+        ["halo, seed 1", "72.0", "62.0", "1.24", "60.0", "70.0", "52.0"],
+        ["acil, seed 0", "67.0", "57.0", "1.29", "55.0", "65.0", "47.0"],
+        ["acil, seed 1", "*77.0", "*67.0", "*1.19", "*65.0", "*75.0", "*57.0"],
+        ["er, seed 0unfinished", "116.0", "106.0", "0.80", "104.0", "114.0", "96.0"],
     ]
     assert seeds[1:] == [
-        ["halo, 2 seeds", "*71.0 ± 1.4", "*61.0 ± 1.4", "*1.25 ± 0.01", "*59.0 ± 1.4", "*69.0 ± 1.4"],
-        ["acil, 2 seeds", "*72.0 ± 7.1", "*62.0 ± 7.1", "*1.24 ± 0.07", "*60.0 ± 7.1", "*70.0 ± 7.1"],
+        ["halo, 2 seeds", "*71.0 ± 1.4", "*61.0 ± 1.4", "*1.25 ± 0.01", "*59.0 ± 1.4", "*69.0 ± 1.4", "*51.0 ± 1.4"],
+        ["acil, 2 seeds", "*72.0 ± 7.1", "*62.0 ± 7.1", "*1.24 ± 0.07", "*60.0 ± 7.1", "*70.0 ± 7.1", "*52.0 ± 7.1"],
     ]
     assert decoded[1][1] == "71.0"
     assert page.texts("h1") == ["5 runs compared on glyphs"]

@@ -11,10 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+from markupsafe import escape
 
 from dhocl import recipes, sweep
 from dhocl.config import RunConfig, method_settings
 from dhocl.errors import InputError
+from dhocl.evaluate import POPULATIONS
 from dhocl.recipes import RECIPES, Bars, Cell, Curves, Numbers, Recipe, Scale
 from dhocl.record import Record
 from dhocl.report import write_sweep_report
@@ -235,7 +237,7 @@ def test_tables_and_figures_are_files(tmp_path: Path) -> None:
     mean = sum(summary["AAUC"] for summary in summaries) / 2
     assert f"{mean:.1f}" in (tmp_path / "tables" / "main-glyphs.md").read_text()
     rows = (tmp_path / "tables" / "main-glyphs.csv").read_text().splitlines()
-    assert rows[0] == "row,seed,AAUC,FAUC,MS,FFAcc"
+    assert rows[0] == "row,seed,AAUC,FAUC,MS,FFAcc,open.AAUC"
     assert [row.split(",")[:2] for row in rows[1:]] == [["acil", "0"], ["acil", "1"], ["er", "0"], ["er", "1"]]
     assert float(rows[3].split(",")[2]) == summaries[0]["AAUC"]
     latex = (tmp_path / "tables" / "main-glyphs.tex").read_text()
@@ -245,6 +247,8 @@ def test_tables_and_figures_are_files(tmp_path: Path) -> None:
     for suffix in ("svg", "png"):
         assert (tmp_path / "figures" / f"main-glyphs-fine_accuracy.{suffix}").stat().st_size > 1000
     assert "<script src" not in page.read_text()
+    assert all(str(escape(sentence)) in page.read_text() for sentence in POPULATIONS.values())
+    assert "Paired differences to the best row" in page.read_text()
 
 
 def test_a_folder_without_a_sweep_has_no_page(tmp_path: Path) -> None:

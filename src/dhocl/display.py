@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from dhocl.config import RunConfig
-from dhocl.evaluate import Scores
+from dhocl.evaluate import POPULATIONS, Scores
 from dhocl.record import Record
 from dhocl.run import Progress
 from dhocl.sweep import Begun, Ended, Event, Job, Underway
@@ -91,20 +91,25 @@ def _judged(scores: Scores, config: RunConfig) -> dict[str, Any]:
 
 
 def result_table(record: Record, config: RunConfig) -> Table:
-    """The paper's five numbers, plain and path-consistent, and the accuracy of each level at the end."""
+    """The paper's five numbers and the last accuracy of each level: both populations, by both decodings."""
     summary, names = record.summary(), record.describe()["levels"]
+    meanings = "\n".join(f"{name or 'streamed'}: {meaning}" for name, meaning in POPULATIONS.items())
     table = Table(title=f"{config.method} on {config.dataset}", title_justify="left")
+    table.caption, table.caption_justify = meanings, "left"
+    table.add_column("test images", no_wrap=True)
     table.add_column("decoding", no_wrap=True)
-    prefixes = {"by level": "", "by path": "path."}
+    decodings = {"by level": "", "by path": "path."}
     if config.decode == "path":
-        prefixes = dict(reversed(prefixes.items()))
+        decodings = dict(reversed(decodings.items()))
     levels = sorted(summary["level_accuracy"], key=int)
     for name in ("AAUC", "FAUC", "MS ↓", "FFAcc", "FAAcc", *(names[int(level)] for level in levels)):
         table.add_column(name, justify="right", no_wrap=True)
-    for title, prefix in prefixes.items():
+    for population, (title, decoding) in product(POPULATIONS, decodings.items()):
+        prefix = f"{population}.{decoding}" if population else decoding
         digits = {"AAUC": 1, "FAUC": 1, "MS": 2, "FFAcc": 1, "FAAcc": 1}
         five = [_number(summary[prefix + name], places) for name, places in digits.items()]
-        table.add_row(title, *five, *(_number(summary[prefix + "level_accuracy"][level]) for level in levels))
+        last = [_number(summary[prefix + "level_accuracy"].get(level)) for level in levels]
+        table.add_row(population or "streamed", title, *five, *last)
     return table
 
 

@@ -31,15 +31,17 @@ Guesses = dict[int, tuple[Tensor, Tensor]]  # per level the highest probability 
 CHUNK = 32 * PART  # pixels predicted at once: 4,096 images of 64 px
 
 
+POPULATIONS = {
+    "": "Test images whose class has been streamed, at each level where it is known: the paper's “all seen classes”.",
+    "open": "All test images, at each level where their class is known, even if their finer class was never streamed.",
+}
+
+
 def populations(nodes: Tensor, streamed: Tensor, tree: Taxonomy) -> dict[str, Tensor]:
-    """Which test images are evaluated: by name, (n,) booleans.
+    """Which test images are evaluated, as POPULATIONS says: by name, (n,) booleans.
 
-    ""      the paper's "all seen classes": the image's own class, or one below it, has been streamed, labelled at
-            whichever level
-    "open"  all images: also those of a known coarse class whose finer class was never streamed
-
-    nodes (n,) are the true nodes of the test images, streamed (m,) those of the training images so far. In both, an
-    image counts at the levels where its class is known.
+    nodes (n,) are the true nodes of the test images, streamed (m,) those of the training images so far. A class has
+    been streamed if an image of it, or of a class below it, has come, labelled at whichever level.
     """
     seen = {node for leaf in torch.unique(streamed).tolist() for node in tree.lineage(leaf)}
     return {

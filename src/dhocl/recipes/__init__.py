@@ -52,7 +52,7 @@ Rows = dict[str, dict[str, Any]]
 ALL = printed.ALL
 THREE = ("cifar100", "aircraft", "cub200")
 FIVE = ("AAUC", "FAUC", "MS", "FFAcc", "FAAcc")
-FULL = (*FIVE, "ms_mistakes", "cost_vs_er", "samples_per_second")
+FULL = (*FIVE, "open.AAUC", "ms_mistakes", "cost_vs_er", "state_mb", "samples_per_second")
 LOSSES = ("multi_ce", "hxe", "soft_ce", "haf", "hcon")
 HEADS: Rows = {
     "linear": {"method": "halo", "settings": {"heads": "linear", "hpr": False}},
@@ -150,7 +150,7 @@ RECIPES: dict[str, Recipe] = {
         "Backbones and how they were pretrained",
         "Table 3",
         backbones,
-        (Numbers(("AAUC", "MS")),),
+        (Numbers(("AAUC", "MS", "open.AAUC")),),
         printed.BACKBONES,
     ),
     "hierarchy_noise": Recipe(
@@ -216,7 +216,7 @@ RECIPES: dict[str, Recipe] = {
                 **EFFORT,
             },
         ),
-        (Numbers(("samples_per_second", "cost_vs_er", "AAUC")), Bars("samples_per_second")),
+        (Numbers(("samples_per_second", "cost_vs_er", "state_mb", "AAUC")), Bars("samples_per_second")),
     ),
     "delay": Recipe(
         "Knowledge that comes late",

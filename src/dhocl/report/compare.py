@@ -9,17 +9,21 @@ from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 from dhocl.config import RunConfig
+from dhocl.evaluate import POPULATIONS
 from dhocl.record import Record
 from dhocl.report.figures import Key, Shown, colour
 from dhocl.report.paired import StreamKey, as_good
-from dhocl.report.reading import DECODINGS, MISSING, NUMBERS, Number, Run, read, written
+from dhocl.report.reading import DECODINGS, MISSING, NUMBERS, OPEN_AAUC, Number, Run, entry, read, written
 from dhocl.report.svg import COLOURS, Line, Panel, plot
+from dhocl.report.tables import lookup
 
 CURVES = {
     "accuracy": ("Accuracy averaged over the levels", "accuracy, %"),
     "fine_accuracy": ("Accuracy at the finest level", "accuracy, %"),
     "ms": ("Mistake severity, lower is better", "height of common ancestor"),
+    "open.accuracy": ("Accuracy averaged over the levels, open: all test images", "accuracy, %"),
 }
+COLUMNS = [*NUMBERS, OPEN_AAUC]
 
 
 class Cell(NamedTuple):
@@ -48,7 +52,8 @@ def compare(records: list[Record]) -> dict[str, Any]:
     names = [run.config for run in runs]
     return {
         "datasets": list(dict.fromkeys(run.config.dataset for run in runs)),
-        "numbers": NUMBERS,
+        "numbers": COLUMNS,
+        "populations": POPULATIONS,
         "tables": [_table(decoding, prefix, runs, groups) for decoding, prefix in DECODINGS.items()],
         "unfinished": [label for run, label in zip(runs, labels(runs), strict=True) if not run.finished],
         "keys": [_key(place, describe(group[0].config, names, "seed")) for place, group in enumerate(groups)],
@@ -93,7 +98,7 @@ def labels(runs: list[Run]) -> list[str]:
 
 def _table(decoding: str, prefix: str, runs: list[Run], groups: list[list[Run]]) -> Table:
     rows = [
-        Row(label, [_cell(run.summary.get(prefix + n.name), n) for n in NUMBERS], run.finished)
+        Row(label, [_cell(run.summary.get(entry(n.name, prefix)), n) for n in COLUMNS], run.finished)
         for run, label in zip(runs, labels(runs), strict=True)
     ]
     means = []
@@ -101,7 +106,7 @@ def _table(decoding: str, prefix: str, runs: list[Run], groups: list[list[Run]])
         done = [run for run in group if run.finished]
         if len({run.config.seed for run in done}) > 1:
             label = describe(group[0].config, [run.config for run in runs], "seed")
-            means.append(Row(f"{label}, {len(done)} seeds", [_mean(done, prefix, n) for n in NUMBERS]))
+            means.append(Row(f"{label}, {len(done)} seeds", [_mean(done, prefix, n) for n in COLUMNS]))
     return Table(decoding, _marked(rows), _marked(means))
 
 
@@ -114,7 +119,7 @@ def _cell(value: float | None, number: Number, spread: str = "") -> Cell:
 
 def _mean(runs: list[Run], prefix: str, number: Number) -> Cell:
     """Mean ± standard deviation of a sample."""
-    values = {run.key: run.summary[prefix + number.name] for run in runs}
+    values = {run.key: run.summary[entry(number.name, prefix)] for run in runs}
     if None in values.values():
         return _cell(None, number)
     spread = f" ± {written(stdev(values.values()), number.digits)}"
@@ -123,7 +128,7 @@ def _mean(runs: list[Run], prefix: str, number: Number) -> Cell:
 
 def _marked(rows: list[Row]) -> list[Row]:
     """With the best of each column marked, and means that are not distinct from it."""
-    for place, number in enumerate(NUMBERS):
+    for place, number in enumerate(COLUMNS):
         values = {i: row.cells[place].value for i, row in enumerate(rows) if row.fair}
         signed = {i: number.sign * value for i, value in values.items() if value is not None}
         if len(signed) < 2:
@@ -146,7 +151,7 @@ def _overlay(value: str, groups: list[list[Run]]) -> Shown:
     for place, group in enumerate(groups):
         key = _key(place, "")
         for run in group:
-            x, y = [s["samples"] for s in run.curve], [s.get(value) for s in run.curve]
+            x, y = [s["samples"] for s in run.curve], [lookup(s, value) for s in run.curve]
             lines.append(Line(x, y, key.colour, key.dashed))
     title, axis = CURVES[value]
-    return Shown(title, plot(value, [Panel(lines, axis, 2.6)]), [])
+    return Shown(title, plot(value.replace(".", "-"), [Panel(lines, axis, 2.6)]), [])

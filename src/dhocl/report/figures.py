@@ -8,6 +8,7 @@ import torch
 from markupsafe import Markup
 from torch import Tensor
 
+from dhocl.evaluate import POPULATIONS
 from dhocl.report.reading import Run
 from dhocl.report.svg import COLOURS, Line, Panel, heatmaps, plot
 from dhocl.report.tree import walk
@@ -45,7 +46,18 @@ def accuracy(run: Run) -> Shown:
         "Accuracy of each level",
         plot("accuracy", [Panel(lines, "accuracy, %", 2.5), Panel(widths, "classes known", 1.1)]),
         _level_keys(run) + DECODING_KEYS,
-        "Judged on the test images of the classes known by then, so more classes make it harder.",
+        f"{POPULATIONS['']} More classes make it harder.",
+    )
+
+
+def populations(run: Run) -> Shown:
+    """The accuracy of both populations, predicted level by level."""
+    lines = [_line(run, colour(0), "accuracy"), _line(run, colour(1), "open", "accuracy")]
+    return Shown(
+        "Accuracy of both populations",
+        plot("populations", [Panel(lines, "accuracy, %", 3.6)]),
+        [Key("streamed", colour(0)), Key("open", colour(1))],
+        f"Averaged over the levels, predicted level by level. Open: {POPULATIONS['open']}",
     )
 
 

@@ -6,7 +6,8 @@ import math
 from typing import Any, NamedTuple
 
 from dhocl.config import RunConfig
-from dhocl.evaluate import Scores, summarise
+from dhocl.errors import InputError
+from dhocl.evaluate import POPULATIONS, Scores, summarise
 from dhocl.record import Record
 from dhocl.report.paired import StreamKey
 from dhocl.taxonomy import Taxonomy
@@ -17,15 +18,13 @@ MISSING = "–"
 
 
 class Number(NamedTuple):
-    """One of the paper's five."""
-
     name: str
     meaning: str
     digits: int = 1
     sign: int = 1  # -1: lower is better
 
 
-NUMBERS = [
+NUMBERS = [  # the paper's five
     Number("AAUC", "Accuracy averaged over the levels, then over all evaluations, in percent."),
     Number("FAUC", "Accuracy at the finest level, averaged over all evaluations, in percent."),
     Number(
@@ -38,6 +37,26 @@ NUMBERS = [
     Number("FFAcc", "Accuracy at the finest level at the last evaluation, in percent."),
     Number("FAAcc", "Accuracy averaged over the levels at the last evaluation, in percent."),
 ]
+HIERARCHICAL = [  # what work on hierarchies also quotes, in percent, averaged over all evaluations
+    Number(
+        "h_precision",
+        "Hierarchical precision: share of the predicted classes, of all levels, that are right.",
+    ),
+    Number("h_recall", "Hierarchical recall: share of the true classes, of all levels, that are predicted."),
+    Number("h_f1", "Harmonic mean of the two."),
+    Number("lca_distance", "MS divided by the number of levels; not in percent. Lower is better.", digits=2, sign=-1),
+]
+OPEN_AAUC = Number("open.AAUC", f"AAUC of the population “open”. {POPULATIONS['open']}")
+
+
+def entry(name: str, prefix: str) -> str:
+    """The key of a number in a summary, decoded as `prefix` (of DECODINGS) says.
+
+    >>> entry("AAUC", "path."), entry("open.AAUC", "path."), entry("open.AAUC", "")
+    ('path.AAUC', 'open.path.AAUC', 'open.AAUC')
+    """
+    *population, own = name.split(".")
+    return ".".join([*population, prefix + own])
 
 
 class Run(NamedTuple):
@@ -64,6 +83,8 @@ class Run(NamedTuple):
 def read(record: Record) -> Run:
     """A run may still be going on: then its files end at the last evaluation, or are not there yet."""
     config, curve, described = record.config(), record.curve(), record.describe()
+    if curve and "open" not in curve[-1]:
+        raise InputError(f"{record.folder} was evaluated on other test images by an earlier version: run it again")
     grown = (record.folder / "taxonomy.jsonl").exists()
     so_far = summarise(curve) if curve else {}
     return Run(

@@ -6,15 +6,24 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from dhocl.evaluate import POPULATIONS
 from dhocl.record import Record
 from dhocl.report import figures, tree
 from dhocl.report.command import command
-from dhocl.report.reading import DECODINGS, NUMBERS, Number, Run, read, written
+from dhocl.report.reading import DECODINGS, HIERARCHICAL, NUMBERS, Number, Run, read, written
 
 
 class Row(NamedTuple):
     number: Number
     values: list[float | None]  # by decoding
+
+
+class PopulationRow(NamedTuple):
+    """Numbers of one population, by one decoding."""
+
+    population: str
+    decoding: str
+    texts: list[str]
 
 
 class LevelRow(NamedTuple):
@@ -48,8 +57,16 @@ def judged(run: Run, matrices: dict[str, Tensor]) -> dict[str, Any]:
     return {
         "rows": [Row(number, [run.summary[prefix + number.name] for prefix in prefixes]) for number in NUMBERS],
         "consistency": [run.summary[prefix + "path_consistency"] for prefix in prefixes],
+        "numbers": [*NUMBERS, *HIERARCHICAL],
+        "population_rows": population_rows(run),
+        "populations": POPULATIONS,
         "levels": level_rows(run),
-        "curves": [figures.accuracy(run), figures.severity(run), *figures.predla(run)],
+        "curves": [
+            figures.accuracy(run),
+            figures.severity(run),
+            figures.populations(run),
+            *figures.predla(run),
+        ],
         "structure": [figure for figure in structure if figure],
     }
 
@@ -68,8 +85,21 @@ def facts(run: Run) -> dict[str, str]:
         seconds = [run.summary["seconds_training"], run.summary["seconds_evaluating"]]
         known["speed"] = f"{written(run.summary['samples_per_second'], 0)} samples/s"
         known["work"] = f"{written(run.summary['cost_vs_er'], 2)} x plain replay"
+        known["state"] = f"{written(run.summary['state_mb'])} MB"
         known["time"] = "{} s learning, {} s judging".format(*(written(s, 0) for s in seconds))
     return known
+
+
+def population_rows(run: Run) -> list[PopulationRow]:
+    def texts(population: str, prefix: str) -> list[str]:
+        start = f"{population}.{prefix}" if population else prefix
+        return [written(run.summary[start + number.name], number.digits) for number in [*NUMBERS, *HIERARCHICAL]]
+
+    return [
+        PopulationRow(population, decoding, texts(population, prefix))
+        for population in POPULATIONS
+        for decoding, prefix in DECODINGS.items()
+    ]
 
 
 def level_rows(run: Run) -> list[LevelRow]:

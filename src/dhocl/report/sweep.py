@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from dhocl.checkpoint import write_atomically
 from dhocl.errors import InputError
+from dhocl.evaluate import POPULATIONS
 from dhocl.recipes import RECIPES, Growth, Recipe
 from dhocl.record import Record
 from dhocl.report import exhibits
@@ -40,7 +41,7 @@ def write_sweep_report(folder: Path) -> Path:
         raise InputError(f"{folder} holds no sweep: make one with `dhocl sweep RECIPE --out {folder}`")
     sections = [section(sweep, name) for name in sweep.recipes]
     words = {"shown": shown, "spread": spread, "told": told, "BOLD": BOLD, "PAIRED": PAIRED}
-    html = templates().get_template("sweep.html").render(sections=sections, **words)
+    html = templates().get_template("sweep.html").render(sections=sections, populations=POPULATIONS, **words)
     for part in sections:
         _write_files(folder, part)
     page = folder / "index.html"

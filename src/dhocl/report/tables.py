@@ -9,11 +9,13 @@ from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 from dhocl.report.paired import Difference, StreamKey, as_good, difference
-from dhocl.report.reading import MISSING, NUMBERS, Number, written
+from dhocl.report.reading import MISSING, NUMBERS, OPEN_AAUC, Number, written
 
 MORE = [
-    Number("ms_mistakes", "The same over mistakes only.", digits=2, sign=-1),
-    Number("cost_vs_er", "Passes of images through the network while learning; plain replay is 1.", digits=2, sign=-1),
+    OPEN_AAUC,
+    Number("ms_mistakes", "MS over mistakes only.", digits=2, sign=-1),
+    Number("cost_vs_er", "Pixels passed through the network while learning; plain replay is 1.", digits=2, sign=-1),
+    Number("state_mb", "Size of the learner's state at the end: network, buffer, heads, optimizer, in MB.", sign=-1),
     Number("samples_per_second", "Samples learned a second on the machine that ran it.", digits=0),
 ]
 KNOWN = {number.name: number for number in [*NUMBERS, *MORE]} | {
@@ -68,9 +70,11 @@ class Table(NamedTuple):
 def lookup(summary: Mapping[str, Any], path: str) -> float | None:
     """A number of a summary by its name, also inside another: by key, or by place among the levels from the finest up.
 
-    >>> lookup({"AAUC": 50.0, "A_AUC": {"0": 70.0, "10": 30.0, "2": 40.0}}, "A_AUC.-1")
+    >>> lookup({"open.AAUC": 50.0, "A_AUC": {"0": 70.0, "10": 30.0, "2": 40.0}}, "A_AUC.-1")
     30.0
     """
+    if path in summary:
+        return summary[path]  # type: ignore[no-any-return]
     value: Any = summary
     for key in path.split("."):
         if value is None:
