@@ -223,6 +223,18 @@ def test_each_population_has_its_numbers_and_a_sentence(halo: Page, tmp_path: Pa
             assert any(sentence in text for text in page.texts("p"))
 
 
+@pytest.mark.parametrize(("decode", "prefixes"), [("level", ["", "path."]), ("path", ["path.", ""])])
+def test_the_table_after_a_run_has_both_populations(halo_run: Path, decode: str, prefixes: list[str]) -> None:
+    record = Record(halo_run)
+    table = display.result_table(record, RunConfig(decode=decode))
+    keys = [population + prefix for population in ("", "open.") for prefix in prefixes]
+    first, _, aauc, *_ = ([*column.cells] for column in table.columns)
+    assert first == ["streamed", "streamed", "open", "open"]
+    assert aauc == [f"{record.summary()[key + 'AAUC']:.1f}" for key in keys]
+    assert len(set(aauc)) > 2
+    assert all(sentence in str(table.caption) for sentence in POPULATIONS.values())
+
+
 def test_a_run_that_was_evaluated_on_other_images_is_refused(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", RunConfig())
     curve = [{name: value for name, value in line.items() if name != "open"} for line in Record(run).curve()]

@@ -116,3 +116,4 @@ def test_a_number_inside_another_is_found_by_level_from_the_finest_up() -> None:
     assert lookup(summary, "pw_js.mean") == 0.5
     assert lookup(summary, "MS") is None
     assert lookup(summary, "A_AUC.-1") is None
+    assert lookup({"open.AAUC": 40.0, "AAUC": 50.0}, "open.AAUC") == 40.0
