@@ -106,7 +106,7 @@ class Corrupted:
 
     Whether a link is missing or wrong is decided once, by a hash of the seed and the link. It does not depend on when
     or how often the link is asked for. A wrong link names another known class of the parent's level. While there is
-    none, the link is owed: it is left out, and is part of the first answer after such a class becomes known.
+    none, the link is owed: it is left out, and is part of the answer about the first other class of that level.
     """
 
     def __init__(self, source: KnowledgeSource, vacant: float = 0.0, noise: float = 0.0, seed: int = 0) -> None:
@@ -117,18 +117,26 @@ class Corrupted:
         self._noise = noise
         self._seed = seed
         self.replaced: dict[Link, Label] = {}  # wrong parents given so far: asked again, the answer is the same
-        self.owed: list[Link] = []  # to be replaced once another class of the parent's level is known
+        self.owed: dict[Link, None] = {}  # to be replaced once another class of the parent's level is known
 
     def query(self, label: Label, known: Collection[Label]) -> list[Statement]:
         answer: list[Statement] = []
+        wrong = {link: None for link in self.owed if link[1].level == label.level}  # a dict, which keeps the order
         for said in self._source.query(label, known):
             if isinstance(said, Synonym) or (fate := self._draw(*said)) >= self._vacant + self._noise:
                 answer.append(said)
             elif said in self.replaced:
                 answer.append((said[0], self.replaced[said]))
-            elif fate >= self._vacant and said not in self.owed:
-                self.owed.append(said)
-        return answer + self._pay(known)
+            elif fate >= self._vacant:
+                wrong[said] = None
+        for child, parent in wrong:
+            if others := [other for other in known if other.level == parent.level and other != parent]:
+                self.replaced[child, parent] = min(others, key=lambda other: self._draw(child, other))
+                self.owed.pop((child, parent), None)
+                answer.append((child, self.replaced[child, parent]))
+            else:
+                self.owed[child, parent] = None
+        return answer
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -138,18 +146,7 @@ class Corrupted:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.replaced = {(Label(c, i), Label(p, j)): Label(w, k) for c, i, p, j, w, k in state["replaced"]}
-        self.owed = [(Label(c, i), Label(p, j)) for c, i, p, j in state.get("owed", [])]  # older ones have none
-
-    def _pay(self, known: Collection[Label]) -> list[Statement]:
-        """Wrong links for those owed, where a class for them is known by now."""
-        paid: list[Statement] = []
-        for child, parent in list(self.owed):
-            if others := [other for other in known if other.level == parent.level and other != parent]:
-                wrong = min(others, key=lambda other: self._draw(child, other))
-                self.owed.remove((child, parent))
-                self.replaced[child, parent] = wrong
-                paid.append((child, wrong))
-        return paid
+        self.owed = {(Label(c, i), Label(p, j)): None for c, i, p, j in state.get("owed", [])}  # older ones have none
 
     def _draw(self, child: Label, parent: Label) -> float:
         """A number in [0, 1) that belongs to the link."""
