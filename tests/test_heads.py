@@ -6,11 +6,9 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
-from torch import nn
 
 from dhocl.errors import InputError
 from dhocl.heads.analytic import AnalyticHead, AnalyticHeads, rls_step
-from dhocl.heads.growing import GrowingRows
 from dhocl.heads.linear import LinearHeads
 from dhocl.optim import Optimizer
 from dhocl.rng import Rng
@@ -114,53 +112,6 @@ def test_expansion_is_seeded_and_of_the_asked_width() -> None:
     assert not torch.equal(phi[0], phi[2])
 
 
-def test_growing_equals_a_big_head_sliced() -> None:
-    """Rows that arrive over time train exactly as rows that were there, unused, from the start."""
-    torch.manual_seed(0)
-    values, data = torch.randn(40, 6), torch.randn(30, 16, 6)
-    small, big = Optimizer(1e-2), Optimizer(1e-2)
-    growing = GrowingRows("w", (6,), small, 0.1)
-    fixed = nn.Parameter(torch.zeros(40, 6))
-    big.add([("w", fixed)], 0.1)
-    width = 0
-    for step, x in enumerate(data):
-        if step % 3 == 0:  # 1, 5, 9, ... classes
-            more = 1 if step == 0 else 4
-            growing.extend(values[width : width + more])
-            with torch.no_grad():
-                fixed[width : width + more] = values[width : width + more]
-            width += more
-        target = torch.arange(16) % width
-        small.step(F.cross_entropy(x @ growing.parameter.t(), target))
-        big.step(F.cross_entropy(x @ fixed[:width].t(), target))
-    torch.testing.assert_close(growing.parameter, fixed[:width])
-
-
-def test_growing_keeps_the_moments() -> None:
-    optimizer = Optimizer(0.0)
-    rows = GrowingRows("w", (2,), optimizer, 0.1)
-    rows.extend(torch.ones(8, 2))
-    optimizer.step(rows.parameter.square().sum())
-    before = optimizer.state_dict()["w"]
-    rows.extend(torch.ones(3, 2))
-    after = optimizer.state_dict()["w"]
-    assert torch.equal(after["exp_avg"][:8], before["exp_avg"])
-    assert torch.equal(after["exp_avg_sq"][:8], before["exp_avg_sq"])
-    assert after["exp_avg"][8:].abs().sum() == 0
-    optimizer.step(rows.parameter.square().sum())
-    assert (rows.parameter[8:] != 1).all(), "new rows must train"
-
-
-def test_growing_one_by_one_copies_little() -> None:
-    optimizer = Optimizer(0.0)
-    rows = GrowingRows("w", (1,), optimizer, 0.1)
-    storages = set()
-    for _ in range(1000):
-        rows.extend(torch.ones(1, 1))
-        storages.add(rows.parameter.data_ptr())
-    assert len(storages) <= 8
-
-
 def test_linear_heads_follow_the_taxonomy() -> None:
     optimizer, tree = Optimizer(0.0), Taxonomy()
     heads = LinearHeads(4, optimizer, 0.1, Rng(0, "heads"))
@@ -176,10 +127,3 @@ def test_linear_heads_follow_the_taxonomy() -> None:
     assert {level: z.shape for level, z in logits.items()} == {0: (3, 1), 1: (3, 21)}
     assert list(logits) == [0, 1]
     torch.testing.assert_close(logits[1][:, :1], old)
-
-
-def test_a_name_is_trained_once() -> None:
-    optimizer = Optimizer(0.0)
-    optimizer.add([("w", nn.Parameter(torch.zeros(1)))], 0.1)
-    with pytest.raises(ValueError, match="'w'"):
-        optimizer.add([("w", nn.Parameter(torch.zeros(1)))], 0.1)

@@ -3,37 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 
-class Optimizer:
-    """Fused AdamW over named parameters.
+def adamw_by_row(
+    p: Tensor,
+    g: Tensor,
+    m: Tensor,
+    v: Tensor,
+    age: Tensor,
+    lr: float,
+    weight_decay: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+) -> None:
+    """One step of AdamW, in place, with bias correction by the age of each row; defaults are torch's.
 
-    Growing a parameter means a new tensor. It is swapped in here together with its moments, or the new rows would
-    silently not train. State is kept by name, since the order of parameters depends on the order in which classes came.
+    Parameter p (rows, ...), gradient g as p, moments m and v as p and bias-corrected, age (rows,) in float64.
+
+    A bias-corrected moment is a weighted mean over steps, in which g has weight (1 - beta) / (1 - beta^age).
+    """
+    age += 1
+    steps = age.view(-1, *(1,) * (p.dim() - 1))
+    first, second = (((1 - beta) / (1 - beta**steps)).to(p.dtype) for beta in betas)  # 1 in the first step
+    p.mul_(1 - lr * weight_decay)
+    m.lerp_(g, first)
+    v.lerp_(g * g, second)
+    p.addcdiv_(m, v.sqrt().add_(eps), value=-lr)
+
+
+class Moments(NamedTuple):
+    """Of a growing parameter (rows, ...)."""
+
+    m: Tensor  # (rows, ...) mean of the gradients, bias-corrected
+    v: Tensor  # (rows, ...) mean of their squares, bias-corrected
+    age: Tensor  # (rows,) steps that the row has had; in float64, since 1 - beta^age cancels digits
+
+    @staticmethod
+    def zero(p: Tensor) -> Moments:
+        return Moments(torch.zeros_like(p), torch.zeros_like(p), p.new_zeros(len(p), dtype=torch.float64))
+
+    def longer(self, rows: int) -> Moments:
+        return Moments(*(_longer(values, rows) for values in self))
+
+
+class Optimizer:
+    """AdamW over named parameters.
+
+    Parameters of fixed shape are in torch's fused AdamW. Growing parameters are updated here, since torch counts the
+    steps of a whole parameter. With the count of the first row and moments of zero, a row that was added late would
+    take steps several times too long.
+
+    State is kept by name, since the order of parameters depends on the order in which classes came.
     """
 
     def __init__(self, weight_decay: float) -> None:
         self._weight_decay = weight_decay
-        self._adam: torch.optim.AdamW | None = None  # AdamW refuses to start without parameters
         self._named: dict[str, nn.Parameter] = {}
+        self._fixed = torch.optim.AdamW([{"params": []}], weight_decay=weight_decay, fused=True)
+        self._growing: dict[str, Moments] = {}
+        self._rates: dict[str, float] = {}  # of the growing ones
 
-    def add(self, named: Iterable[tuple[str, nn.Parameter]], lr: float) -> None:
-        """Train these too."""
+    def add(self, named: Iterable[tuple[str, nn.Parameter]], lr: float, grows: bool = False) -> None:
+        """Train these too; those that `grows` gain rows by `grow`."""
         new = dict(named)
         if taken := new.keys() & self._named.keys():
             raise ValueError(f"parameters {sorted(taken)} are trained already")
         self._named |= new
-        group = {"params": list(new.values()), "lr": lr}
-        if self._adam is None:
-            self._adam = torch.optim.AdamW([group], weight_decay=self._weight_decay, fused=True)
+        if grows:
+            self._growing |= {name: Moments.zero(p) for name, p in new.items()}
+            self._rates |= dict.fromkeys(new, lr)
             return
-        alike = next((known for known in self._adam.param_groups if known["lr"] == lr), None)
+        alike = next((group for group in self._fixed.param_groups if group["lr"] == lr), None)
         if alike is None:
-            self._adam.add_param_group(group)
+            self._fixed.add_param_group({"params": list(new.values()), "lr": lr})
         else:  # a step costs a call for each group
             alike["params"].extend(new.values())
 
@@ -41,44 +87,48 @@ class Optimizer:
         return list(self._named.values())
 
     def grow(self, name: str, rows: int) -> nn.Parameter:
-        """The parameter with rows appended up to `rows`, in place of the old one, moments with it.
+        """The parameter with rows appended up to `rows`, in place of the old one; the new rows have age 0.
 
         Room doubles when it is used up, so growing one class at a time costs linear time in total.
         """
-        assert self._adam is not None
-        old = self._named[name]
-        new = self._named[name] = nn.Parameter(_longer(old.detach(), rows))
-        for group in self._adam.param_groups:
-            group["params"] = [new if p is old else p for p in group["params"]]
-        if old in self._adam.state:
-            moments = self._adam.state.pop(old)
-            self._adam.state[new] = {
-                key: _longer(value, rows) if value.shape == old.shape else value for key, value in moments.items()
-            }
+        self._growing[name] = self._growing[name].longer(rows)
+        new = self._named[name] = nn.Parameter(_longer(self._named[name].detach(), rows))
         return new
 
     def step(self, loss: Tensor) -> None:
-        """One backward, one step."""
-        assert self._adam is not None, "nothing to train"
-        self._adam.zero_grad(set_to_none=True)
+        """One backward, one step of every parameter that has a gradient."""
+        for p in self._named.values():
+            p.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
-        self._adam.step()
+        self._fixed.step()
+        with torch.no_grad():
+            for name, moments in self._growing.items():
+                p = self._named[name]
+                if p.grad is not None:
+                    adamw_by_row(p, p.grad, *moments, self._rates[name], self._weight_decay)
 
     def state_dict(self) -> dict[str, Any]:
         """Moments by parameter name; the values belong to whoever made the parameter."""
-        state = {} if self._adam is None else self._adam.state
-        return {name: dict(state[p]) for name, p in self._named.items() if p in state}
+        fixed = self._fixed.state
+        state = {name: dict(fixed[p]) for name, p in self._named.items() if p in fixed}
+        return state | {name: moments._asdict() for name, moments in self._growing.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Copies into tensors made here: layout and alignment, and with them the last bit, are as in a first run."""
-        assert self._adam is not None
-        self._adam.state.clear()
+        """Moments that are not in the state become zero.
+
+        Copies into tensors made here: layout and alignment, and with them the last bit, are as in a first run.
+        """
+        self._fixed.state.clear()
+        self._growing = {name: Moments.zero(self._named[name]) for name in self._growing}
         for name, moments in state.items():
             p = self._named[name]
-            own = self._adam.state[p] = {
-                key: torch.zeros_like(p) if value.shape == p.shape else torch.zeros_like(value, device=p.device)
-                for key, value in moments.items()
-            }
+            if name in self._growing:
+                own = self._growing[name]._asdict()
+            else:
+                own = self._fixed.state[p] = {
+                    key: torch.zeros_like(p) if value.shape == p.shape else torch.zeros_like(value, device=p.device)
+                    for key, value in moments.items()
+                }
             for key, value in moments.items():
                 own[key].copy_(value)
 

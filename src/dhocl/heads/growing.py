@@ -17,7 +17,7 @@ class GrowingRows:
         self.name = name
         self.parameter = nn.Parameter(torch.zeros((0, *shape)))
         self._optimizer = optimizer
-        optimizer.add([(name, self.parameter)], lr)
+        optimizer.add([(name, self.parameter)], lr, grows=True)
 
     def __len__(self) -> int:
         return len(self.parameter)
