@@ -24,7 +24,7 @@ def adamw_by_row(
 
     Parameter p (rows, ...), gradient g as p, moments m and v as p and bias-corrected, age (rows,) in float64.
 
-    A bias-corrected moment is a weighted mean, to which g adds with weight (1 - beta) / (1 - beta^age).
+    A bias-corrected moment is a weighted mean over steps, in which g has weight (1 - beta) / (1 - beta^age).
     """
     age += 1
     steps = age.view(-1, *(1,) * (p.dim() - 1))
@@ -40,7 +40,7 @@ class Moments(NamedTuple):
 
     m: Tensor  # (rows, ...) mean of the gradients, bias-corrected
     v: Tensor  # (rows, ...) mean of their squares, bias-corrected
-    age: Tensor  # (rows,) steps since the row was added; in float32 1 - 0.999 would have four digits
+    age: Tensor  # (rows,) steps that the row has had; in float64, since 1 - beta^age cancels digits
 
     @staticmethod
     def zero(p: Tensor) -> Moments:
