@@ -53,6 +53,19 @@ def test_efficientnet_equals_the_published_model(lite: Backbone, published: Any,
     assert fmap.shape == (2, lite.map_dim, -(-height // 16), -(-width // 16))
 
 
+def test_the_last_map_of_efficientnet_is_that_of_its_last_block(published: Any) -> None:
+    lite, pixels = load("efficientnet_lite0"), images(2, 3, 96, 64)
+    lite.use_last_map()
+    with torch.no_grad():
+        features, fmap = frozen(lite)(pixels)
+        x = published._swish(published._bn0(published._conv_stem((pixels.float() - 127) / 128)))
+        for block in published._blocks:
+            x = block(x)
+        torch.testing.assert_close(features, load("efficientnet_lite0")(pixels)[0])
+    torch.testing.assert_close(fmap, x, atol=1e-4, rtol=1e-4)
+    assert fmap.shape == (2, lite.map_dim, 3, 2)
+
+
 @pytest.mark.parametrize("relu6", [False, True])
 @pytest.mark.parametrize(
     ("kernel", "stride", "groups", "height", "width"),
@@ -428,6 +441,19 @@ def test_hub_resnet_gives_pooled_features_and_stage_3(tmp_path: Path) -> None:
     assert (backbone.dim, backbone.map_dim) == (20, 16)
     for got, want in zip(frozen(backbone)(pixels), (features, fmap), strict=True):
         torch.testing.assert_close(got, want)
+    backbone.use_last_map()
+    features, fmap = backbone(pixels)
+    torch.testing.assert_close(fmap, out.hidden_states[4], atol=1e-5, rtol=1e-4)
+    assert fmap.shape == (2, backbone.map_dim, 2, 1)
+    torch.testing.assert_close(features, fmap.mean((2, 3)), atol=1e-5, rtol=1e-4)
+
+
+def test_a_network_with_one_map_keeps_it() -> None:
+    backbone, pixels = load("tiny"), images(2, 3, 32, 32)
+    before = backbone(pixels)[1]
+    backbone.use_last_map()
+    assert torch.equal(backbone(pixels)[1], before)
+    assert backbone.map_dim == before.shape[1]
 
 
 def test_hub_model_of_another_kind_is_named(tmp_path: Path) -> None:

@@ -43,11 +43,18 @@ class Backbone(nn.Module, ABC):
     mean: Tensor  # (1, 3, 1, 1) on 0..255
     std: Tensor  # (1, 3, 1, 1)
 
-    def __init__(self, dim: int, map_dim: int, mean: Sequence[float], std: Sequence[float]) -> None:
-        """`mean` and `std` per channel on 0..1, the way model cards print them."""
+    def __init__(
+        self, dim: int, map_dim: int, mean: Sequence[float], std: Sequence[float], last_dim: int | None = None
+    ) -> None:
+        """`mean` and `std` per channel on 0..1, the way model cards print them.
+
+        `last_dim` is the width of the last stage's map, where that is not the map already.
+        """
         super().__init__()
         self.dim = dim
         self.map_dim = map_dim
+        self.last_map = False
+        self._last_dim = map_dim if last_dim is None else last_dim
         self.is_frozen = False
         self.meter = Meter()
         self.register_buffer("mean", 255 * torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
@@ -60,14 +67,20 @@ class Backbone(nn.Module, ABC):
     def forward(self, pixels: Tensor) -> Encoded:
         """Pixels (B, 3, H, W), uint8 or float on 0..255 -> features (B, dim), map (B, map_dim, h, w).
 
-        The map is taken at stride 16 where the network has such a stage. The network may be on a GPU: what goes in and
-        what comes out is on the CPU, where heads, memory and tree are, so nobody else needs to know.
+        The map is taken at stride 16 where the network has such a stage (see `use_last_map`). The network may be on a
+        GPU: what goes in and what comes out is on the CPU, where heads, memory and tree are, so nobody else needs to
+        know.
         """
         if pixels.ndim != 4 or pixels.shape[1] != 3:
             raise ValueError(f"a backbone takes pixels of shape (B, 3, H, W), got {tuple(pixels.shape)}")
         self.meter.pixels += pixels[:, 0].numel() * (3 if torch.is_grad_enabled() and not self.is_frozen else 1)
         on_cpu = self.mean.device.type == "cpu"
         return in_parts(self._encode_pixels, pixels) if on_cpu else self._encode_pixels(pixels)
+
+    def use_last_map(self) -> None:
+        """From now on the map is that of the last stage, at stride 32 in a convolutional network."""
+        self.last_map = True
+        self.map_dim = self._last_dim
 
     def _encode_pixels(self, pixels: Tensor) -> Encoded:
         features, feature_map = self.encode(self._normalised(pixels.to(self.mean.device, self.mean.dtype)))

@@ -61,7 +61,7 @@ class EfficientNetLite0(Backbone):
     """3.4 M parameters without the classifier, 1280 features; no squeeze-and-excite and ReLU6 throughout."""
 
     def __init__(self) -> None:
-        super().__init__(1280, 112, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
+        super().__init__(1280, 112, mean=(127 / 255,) * 3, std=(128 / 255,) * 3, last_dim=320)
         self.stem = ConvNorm(3, 32, kernel=3, stride=2, relu6=True)
         blocks: list[nn.Module] = []
         inputs = 32
@@ -73,13 +73,13 @@ class EfficientNetLite0(Backbone):
         self.head = ConvNorm(inputs, self.dim, relu6=True)
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Features: average over positions after the head. Map: end of the last stage at stride 16."""
+        """Features: average over positions after the head. Map: end of the last stage at stride 16, or of the last."""
         x = self.stem(x)  # (B, 32, H/2, W/2)
         fmap = x
         for i, block in enumerate(self.blocks):
             x = block(x)
-            if i == MAP_BLOCK:
-                fmap = x  # (B, 112, H/16, W/16)
+            if i == MAP_BLOCK or self.last_map:
+                fmap = x  # (B, 112, H/16, W/16), at the end (B, 320, H/32, W/32)
         x = self.head(x)  # (B, 1280, H/32, W/32)
         return x.mean((2, 3)), fmap
 

@@ -23,16 +23,17 @@ TRANSFORMERS: dict[str, dict[str, bool]] = {  # what each must be told to take i
 
 
 class HubResNet(Backbone):
-    """Features: the pooled last stage. Map: stage 3, at stride 16."""
+    """Features: the pooled last stage. Map: stage 3, at stride 16, or the last."""
 
     def __init__(self, model: Any, mean: Sequence[float], std: Sequence[float]) -> None:
         widths = model.config.hidden_sizes
-        super().__init__(widths[-1], widths[-2], mean, std)
+        super().__init__(widths[-1], widths[-2], mean, std, last_dim=widths[-1])
         self.model = model
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
         out = self.model(x, output_hidden_states=True)
-        return out.pooler_output.flatten(1), out.hidden_states[-2]  # (B, dim), (B, map_dim, H/16, W/16)
+        fmap = out.hidden_states[-1 if self.last_map else -2]  # (B, map_dim, H/16, W/16), or of H/32, W/32
+        return out.pooler_output.flatten(1), fmap
 
 
 class HubTransformer(Backbone):
