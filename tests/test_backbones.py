@@ -55,7 +55,7 @@ def test_efficientnet_equals_the_published_model(lite: Backbone, published: Any,
     assert fmap.shape == (2, lite.map_dim, -(-height // 16), -(-width // 16))
 
 
-@pytest.mark.parametrize(("stride", "channels"), [(8, 40), (16, 112), (32, 1280)])
+@pytest.mark.parametrize(("stride", "channels"), [(8, 40), (16, 112), (32, 320)])
 def test_any_map_of_efficientnet_can_be_chosen(published: Any, stride: int, channels: int) -> None:
     backbone, pixels = load("efficientnet_lite0"), images(2, 3, 64, 96)
     plain, _ = backbone(pixels)
@@ -63,13 +63,9 @@ def test_any_map_of_efficientnet_can_be_chosen(published: Any, stride: int, chan
     assert backbone.map_dim == channels
     with torch.no_grad():
         features, fmap = backbone(pixels)
-        x = (pixels.float() - 127) / 128
-        if stride == 32:
-            expected = published.extract_features(x)
-        else:
-            expected = published._swish(published._bn0(published._conv_stem(x)))
-            for block in published._blocks[: {8: 5, 16: 11}[stride]]:
-                expected = block(expected)
+        expected = published._swish(published._bn0(published._conv_stem((pixels.float() - 127) / 128)))
+        for block in published._blocks[: {8: 5, 16: 11, 32: 16}[stride]]:
+            expected = block(expected)
     torch.testing.assert_close(features, plain)
     assert fmap.shape == (2, channels, 64 // stride, 96 // stride)
     torch.testing.assert_close(fmap, expected, atol=1e-4, rtol=1e-4)
@@ -472,6 +468,10 @@ def test_hub_resnet_gives_pooled_features_and_stage_3(tmp_path: Path) -> None:
     assert (backbone.dim, backbone.map_dim) == (20, 16)
     for got, want in zip(frozen(backbone)(pixels), (features, fmap), strict=True):
         torch.testing.assert_close(got, want)
+    for stage, stride in enumerate((4, 8, 16, 32), 1):
+        backbone.use_map(stride)
+        torch.testing.assert_close(backbone(pixels)[1], out.hidden_states[stage], atol=1e-5, rtol=1e-4)
+        assert backbone.map_dim == out.hidden_states[stage].shape[1]
 
 
 def test_hub_model_of_another_kind_is_named(tmp_path: Path) -> None:

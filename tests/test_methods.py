@@ -30,7 +30,7 @@ VARIANTS = {
     # At 15 samples the checkpoint of the suite falls between two choices, where items wait.
     "rm, two epochs": ("rm", {"every": 15, "memory_epochs": 2, "loss": "hxe"}),
     "gss, one": ("gss", {"subset": 1, "loss": "hxe"}),
-    "icarl_sdc, its letter": ("icarl_sdc", {"every": 12, "own_label": False}),
+    "icarl_sdc, its letter": ("icarl_sdc", {"every": 12, "own_label": False, "means": "exemplars"}),
     "onpro, turned": ("onpro", {"rotations": 4}),
     "ccl_dc, short chain": ("ccl_dc", {"views": 2, "loss": "hxe"}),
     "onlora, merging": ("onlora", {"window": 2, "plateau_mean": 9.0, "plateau_variance": 9.0}),

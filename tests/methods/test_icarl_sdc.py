@@ -1,15 +1,22 @@
 from __future__ import annotations
 
+import copy
+from collections import defaultdict
+from typing import Literal
+
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestCentroid
+from torch import Tensor
 
 from dhocl.checks import CHECKS, exam, feed, passes, setup, stream
 from dhocl.methods.icarl_sdc import ICaRL, IcarlSettings, Means, binary_loss, drift, nearest_mean
+from dhocl.network import Network
 from dhocl.taxonomy import UNKNOWN, Label, Taxonomy
+from reference_distil import Step, assert_remembered, assert_step, columns, steps, views
 from tensors import precise as normal
 
 seeds = st.integers(0, 1000)
@@ -66,35 +73,38 @@ def pets() -> Taxonomy:
     return tree
 
 
-def test_means_of_the_current_data_are_made_anew_and_only_the_others_are_moved() -> None:
+def test_means_of_the_current_data_are_those_of_exemplars_and_stay_so() -> None:
     tree, means = pets(), Means(3)
     means.grow(tree)
-    y = torch.tensor([2, 3, 3])
-    means.observe(torch.eye(3), tree.complete(y))
-    means.follow(tree.complete(y), torch.eye(3), tree.complete(y), (torch.zeros(0, 3), torch.zeros(0, 3)), 0.2)
+    means.observe(torch.eye(3), tree.complete(torch.tensor([2, 3, 3])))
     exemplars, labels = F.normalize(torch.tensor([[1.0, 2, 3], [3, 1, 0], [0, 1, 1]])), torch.tensor([2, 3, 3])
-    seen, by = torch.eye(3)[1:], torch.tensor([0.1, -0.2, 0.3])
-    means.follow(tree.complete(torch.tensor([3])), exemplars, tree.complete(labels), (seen, seen + by), 10.0)
+    means.renew(tree.complete(torch.tensor([3])), exemplars, tree.complete(labels))
     fresh = exemplars[1:].mean(0)
-    torch.testing.assert_close(means.rows[0], torch.stack([torch.eye(3)[0] + by, fresh]))
-    torch.testing.assert_close(means.rows[1], torch.stack([torch.eye(3)[0] + by, fresh, torch.zeros(3)]))
+    torch.testing.assert_close(means.rows[0], torch.stack([torch.eye(3)[0], fresh]))
+    torch.testing.assert_close(means.rows[1], torch.stack([torch.eye(3)[0], fresh, torch.zeros(3)]))
     assert (means.counts[1] > 0).tolist() == [True, True, False]
-    settled = means.rows[1][:2].clone()
     means.observe(torch.eye(3), tree.complete(torch.tensor([2, 3, 4])))
-    assert torch.equal(means.rows[1][:2], settled), "the stream speaks only for nodes without exemplars"
+    torch.testing.assert_close(means.rows[1][1], fresh)
+    torch.testing.assert_close(means.rows[1][2], torch.eye(3)[2])
 
 
-def test_a_mean_that_the_current_data_is_making_is_not_moved() -> None:
+def test_only_what_is_older_than_the_copy_drifts() -> None:
     tree, means, by = pets(), Means(3), torch.tensor([0.1, -0.2, 0.3])
     means.grow(tree)
-    means.observe(torch.eye(3), tree.complete(torch.tensor([2, 3, 4])))
-    none = torch.zeros(0, dtype=torch.long)
-    moved = torch.eye(3), torch.eye(3) + by
-    means.follow(tree.complete(torch.tensor([3])), torch.zeros(0, 3), tree.complete(none), moved, 10.0)
-    torch.testing.assert_close(means.rows[1], torch.eye(3) + torch.tensor([[1.0], [0], [1]]) * by)
+    means.observe(torch.eye(3)[:2], tree.complete(torch.tensor([2, 3])))
+    means.settle()
+    means.observe(torch.eye(3), tree.complete(torch.tensor([3, 3, 4])))
+    before = means.rows[1].clone()
+    means.shift(torch.eye(3), torch.eye(3) + by, 10.0)
+    torch.testing.assert_close(means.rows[1] - before, torch.tensor([[1.0], [1 / 3], [0]]) * by)
+    means.renew(tree.complete(torch.tensor([3])), torch.eye(3)[:1], tree.complete(torch.tensor([3])))
+    means.settle()
+    before = means.rows[1].clone()
+    means.shift(torch.eye(3), torch.eye(3) + by, 10.0)
+    torch.testing.assert_close(means.rows[1] - before, by.expand(3, 3))
 
 
-def test_until_there_are_exemplars_a_mean_runs_along_with_the_stream() -> None:
+def test_a_running_mean_is_over_all_labelled_samples_at_or_below_the_node() -> None:
     tree, means, unit = pets(), Means(4), F.normalize(normal(9, 4, seed=0).float())
     means.grow(tree)
     y = torch.tensor([2, 3, 4, 0, 3, 3, 4, 1, 3])
@@ -179,12 +189,12 @@ def test_rows_without_a_label_and_levels_without_labels_add_nothing() -> None:
 # -- the learner -----------------------------------------------------------------------------------------------
 
 
-def make(**settings: float) -> ICaRL:
+def make(**settings: float | str) -> ICaRL:
     return ICaRL(setup(), IcarlSettings(every=12, **settings))  # type: ignore[arg-type]
 
 
 def test_means_are_over_exemplars_at_or_below_the_node() -> None:
-    learner = make()
+    learner = make(means="exemplars")
     tree = feed(learner, stream(4)).taxonomy
     learner.means.met = set(range(len(tree)))
     learner.follow(tree)
@@ -257,6 +267,92 @@ def test_exemplars_of_a_merged_class_tell_the_drift_of_its_accepted_class(monkey
     learner.memory.follow(tree)
     learner.old.take()
     shifts = []
-    monkeypatch.setattr(learner.means, "follow", lambda current, unit, targets, shift, sigma: shifts.append(shift))
+    monkeypatch.setattr(learner.means, "shift", lambda before, after, sigma: shifts.append((before, after)))
     learner.follow(tree)
     assert [len(part) for part in shifts[0]] == [both, both]
+
+
+# -- steps by hand ---------------------------------------------------------------------------------------------
+
+
+class Node:
+    """The vectors that a mean is over."""
+
+    def __init__(self) -> None:
+        self.vectors: list[Tensor] = []
+        self.older = 0  # how many of them, the first, are older than the last copy
+        self.exemplars = False
+
+    @property
+    def mean(self) -> Tensor:
+        return torch.stack(self.vectors).mean(0)
+
+
+def loss_by_hand(step: Step, old: Network | None) -> tuple[Tensor, Tensor]:
+    """And the unit features (b, d) of the stream batch."""
+    total, units = torch.zeros(()), []
+    for pixels, y in views(step):
+        output = step.twin.net(pixels)
+        units.append(F.normalize(output.features.detach()))
+        known = {} if old is None else {level: z.detach().sigmoid() for level, z in old(pixels).logits.items()}
+        for level, z in output.logits.items():
+            labelled = columns(y, level, step.taxonomy)
+            for row, own in labelled.items():
+                for c, p in enumerate(z[row].sigmoid()):
+                    wanted = 1.0 if c == own else 0.0
+                    if c != own and level in known and c < known[level].shape[1]:
+                        wanted = known[level][row, c]
+                    total = total - (wanted * p.log() + (1 - wanted) * (1 - p).log()) / len(labelled)
+    return total, units[0]
+
+
+def drift_by_hand(mean: Tensor, before: Tensor, after: Tensor, sigma: float) -> Tensor:
+    weights = [(-(z - mean).square().sum() / (2 * sigma**2)).exp() for z in before]
+    moved = [w * (new - old) for w, old, new in zip(weights, before, after, strict=True)]
+    return torch.stack(moved).sum(0) / torch.stack(weights).sum()
+
+
+def follow_by_hand(learner: ICaRL, nodes: dict[int, Node], met: set[int], old: Network | None, tree: Taxonomy) -> None:
+    x, y = learner.memory.columns["x"][: learner.memory.size], learner.memory.nodes.tolist()
+    now = F.normalize(learner.net(x).features.detach())
+    current = [row for row, node in enumerate(y) if node in met]
+    if old is not None and current:
+        then = F.normalize(old(x).features.detach())
+        for node in nodes.values():
+            by = drift_by_hand(node.mean, then[current], now[current], learner.settings.sigma)
+            node.vectors = [v + by if place < node.older else v for place, v in enumerate(node.vectors)]
+    if learner.settings.means == "exemplars":
+        for name in {above for node in met for above in tree.lineage(node)}:
+            stored = [now[row] for row, node in enumerate(y) if name in tree.lineage(node)]
+            if stored:
+                nodes[name].vectors, nodes[name].exemplars = stored, True
+    for node in nodes.values():
+        node.older = len(node.vectors)
+
+
+@pytest.mark.parametrize("means", ["running", "exemplars"])
+def test_steps_by_hand(means: Literal["running", "exemplars"]) -> None:
+    settings = IcarlSettings(means=means, every=20, sigma=0.5, ncm_tau=0.2, lr_backbone=1e-3)
+    learner = ICaRL(setup(), settings)
+    nodes: defaultdict[int, Node] = defaultdict(Node)
+    old, met = None, set()
+    for number, step in enumerate(steps(learner, stream(9)), 1):  # 8 samples each; the fish come with the fifth
+        tree = step.taxonomy
+        loss, units = loss_by_hand(step, old)
+        assert_step(step, loss)
+        assert_remembered(step, learner)
+        for node, unit in zip(step.batch.y.tolist(), units, strict=True):
+            for above in tree.lineage(node):
+                if not nodes[above].exemplars:
+                    nodes[above].vectors.append(unit)
+        met |= set(step.batch.y.tolist())
+        if number * 8 // 20 > (number - 1) * 8 // 20:
+            follow_by_hand(learner, nodes, met, old, tree)
+            old, met = copy.deepcopy(learner.net), set()
+        x, _ = exam()
+        unit, p = F.normalize(learner.net(x).features.detach()), learner.predict(x)
+        for level in tree.levels:
+            expected = torch.stack([nodes[node].mean for node in tree.nodes(level).tolist()])
+            torch.testing.assert_close(learner.means.rows[level], expected, rtol=0, atol=1e-5)
+            squared = torch.stack([(unit - mean / mean.norm()).square().sum(1) for mean in expected], 1)
+            torch.testing.assert_close(p[level], (-squared / 0.2).softmax(1), rtol=0, atol=1e-4)

@@ -25,7 +25,7 @@ STAGES = (  # repeats, kernel, stride, expansion, channels
     (4, 5, 2, 6, 192),
     (1, 3, 1, 6, 320),
 )
-MAP_BLOCKS = {8: 4, 16: 10}  # stride -> the last block of it, counting repeats from 0
+MAP_BLOCKS = {8: 4, 16: 10, 32: 15}  # stride -> the last block of it, counting repeats from 0
 
 # Names of the weights file -> ours.
 _TOP = {"_conv_stem": "stem.conv", "_bn0": "stem.norm", "_conv_head": "head.conv", "_bn1": "head.norm"}
@@ -61,7 +61,7 @@ class EfficientNetLite0(Backbone):
     """3.4 M parameters without the classifier, 1280 features; no squeeze-and-excite and ReLU6 throughout."""
 
     def __init__(self) -> None:
-        super().__init__(1280, {8: 40, 16: 112, 32: 1280}, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
+        super().__init__(1280, {8: 40, 16: 112, 32: 320}, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
         self.stem = ConvNorm(3, 32, kernel=3, stride=2, relu6=True)
         blocks: list[nn.Module] = []
         inputs = 32
@@ -73,15 +73,14 @@ class EfficientNetLite0(Backbone):
         self.head = ConvNorm(inputs, self.dim, relu6=True)
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Features: average over positions after the head. Maps: the last of strides 8 and 16, and the head's."""
-        x = self.stem(x)  # (B, 32, H/2, W/2)
-        fmap = None
+        """Features: average over positions after the head. Maps: the last ones of strides 8, 16 and 32 before it."""
+        fmap = x = self.stem(x)  # (B, 32, H/2, W/2)
         for i, block in enumerate(self.blocks):
             x = block(x)
-            if i == MAP_BLOCKS.get(self.map_stride):
-                fmap = x  # (B, 40, H/8, W/8) or (B, 112, H/16, W/16)
+            if i == MAP_BLOCKS[self.map_stride]:
+                fmap = x  # (B, map_dim, H/stride, W/stride)
         x = self.head(x)  # (B, 1280, H/32, W/32)
-        return x.mean((2, 3)), x if fmap is None else fmap
+        return x.mean((2, 3)), fmap
 
 
 def efficientnet_lite0() -> Backbone:

@@ -16,14 +16,15 @@ from dhocl.taxonomy import Taxonomy
 
 @dataclass(frozen=True)
 class EwcSettings(ReplaySettings, PeriodicSettings):
-    penalty: float = 100.0
+    penalty: float = 1e4
     fisher_rate: float = 0.5
 
 
 class Consolidation:
     """A running diagonal Fisher F of the backbone, and the weights θ* and F of the last consolidation.
 
-    F ← (1-α) F + α g², g the gradient of the loss of a batch. The heads are left free: their classes come and go.
+    F ← (1-α) F + α g², g the gradient of the loss of a batch without the penalty. A penalty inside would raise F, which
+    raises the penalty, until the loss overflows. The heads are left free: their classes come and go.
     """
 
     def __init__(self, module: nn.Module, settings: EwcSettings) -> None:
@@ -31,22 +32,25 @@ class Consolidation:
         self._settings = settings
         self.fisher: dict[str, Tensor] = {}
         self.held: dict[str, dict[str, Tensor]] = {}  # name -> θ*, F
+        self._pull: dict[str, Tensor] = {}  # name -> gradient of the penalty computed last
 
     def penalty(self) -> Tensor:
         """λ Σ F (θ - θ*)², 0 before the first consolidation."""
-        terms = [
-            (self.held[name]["fisher"] * (p - self.held[name]["value"]).square()).sum()
-            for name, p in self._module.named_parameters()
-            if name in self.held
-        ]
-        return self._settings.penalty * torch.stack(terms).sum() if terms else torch.zeros(())
+        terms = [torch.zeros(())]
+        for name, p in self._module.named_parameters():
+            if name in self.held:
+                moved, fisher = p - self.held[name]["value"], self.held[name]["fisher"]
+                terms.append(self._settings.penalty * (fisher * moved.square()).sum())
+                self._pull[name] = 2 * self._settings.penalty * fisher * moved.detach()
+        return torch.stack(terms).sum()
 
     @torch.no_grad()
     def observe(self) -> None:
-        """After a backward: take its gradients into F."""
+        """After a backward of a loss and the penalty: take the gradients of the loss into F."""
         for name, p in self._module.named_parameters():
             if p.grad is not None:
-                square, rate = p.grad.square(), self._settings.fisher_rate
+                square = (p.grad - self._pull.get(name, 0.0)).square()
+                rate = self._settings.fisher_rate
                 self.fisher[name] = (
                     self.fisher[name].mul_(1 - rate).add_(square, alpha=rate) if name in self.fisher else square
                 )

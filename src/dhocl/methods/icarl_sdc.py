@@ -1,15 +1,17 @@
 """iCaRL (Rebuffi et al. 2017) with semantic drift compensation (Yu et al. 2020): nearest class means.
 
-The heads only shape the features, by a binary loss that holds on to an earlier network. What predicts is the mean
-feature of each node. Means go stale as the network learns: those of nodes in the current data are computed anew from
-exemplars, the others move along with the features that lie near them.
+The heads only train the features, by a binary loss that distils an earlier network. Predictions come from the mean
+feature of each node. By default that is a running mean over all labelled samples of the stream: a buffer of 200 images
+holds two of each of 100 classes, too few for a mean. Features drift as the network learns, so at each copy of the
+network the part of a mean that is older than the last copy moves along with the features near it. `means="exemplars"`
+is iCaRL's own form: means of nodes in the current data are recomputed from exemplars, the others drift.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -27,6 +29,7 @@ from dhocl.taxonomy import UNKNOWN, Taxonomy
 
 @dataclass(frozen=True)
 class IcarlSettings(TrainSettings, PeriodicSettings):
+    means: Literal["running", "exemplars"] = "running"  # over all labelled samples, or over the stored ones
     sigma: float = 0.2  # reach of the drift compensation, between features of unit length
     own_label: bool = True  # a row's own class is 1 though it is old; false: iCaRL's letter
     ncm_tau: float = 0.05  # squared distances live in [0, 4]; this turns them into probabilities
@@ -90,24 +93,27 @@ def unit_features(model: Callable[[Tensor], Output], x: Tensor) -> Tensor:
 class Means:
     """The mean unit feature of every node, by level.
 
-    `counts` says where it comes from: 0 there is none yet, n the first n images of the stream, inf exemplars.
+    `counts` is the number of samples in a mean, 0 where there is none yet and inf where it comes from exemplars;
+    `settled` is the same at the last copy of the network.
     """
 
     def __init__(self, dim: int) -> None:
         self._dim = dim
         self.rows: dict[int, Tensor] = {}  # level -> (C, d)
         self.counts: dict[int, Tensor] = {}  # level -> (C,)
-        self.met: set[int] = set()  # labels since the last copy of the network
+        self.settled: dict[int, Tensor] = {}  # level -> (C,)
+        self.met: set[int] = set()  # labels since the last copy
 
     def grow(self, taxonomy: Taxonomy) -> None:
         for level, width in taxonomy.widths.items():
             rows = self.rows.get(level, torch.zeros(0, self._dim))
             if (missing := width - len(rows)) > 0:
                 self.rows[level] = F.pad(rows, (0, 0, 0, missing))
-                self.counts[level] = F.pad(self.counts.get(level, torch.zeros(0)), (0, missing))
+                for numbers in (self.counts, self.settled):
+                    numbers[level] = F.pad(numbers.get(level, torch.zeros(0)), (0, missing))
 
     def observe(self, unit: Tensor, targets: Tensor) -> None:
-        """Until there are exemplars of a node, the stream (b, d), (b, levels) has to do."""
+        """Samples of the stream (b, d), (b, levels); a mean over exemplars stays as it is."""
         for place, level in enumerate(sorted(self.rows)):
             rows, counts = self.rows[level], self.counts[level]
             fresh, came = node_means(unit, targets[:, place], len(rows))
@@ -115,35 +121,41 @@ class Means:
             rows += share[:, None] * (fresh - rows)
             counts += came
 
-    def follow(
-        self, current: Tensor, unit: Tensor, targets: Tensor, shift: tuple[Tensor, Tensor], sigma: float
-    ) -> None:
-        """Means of nodes on the paths `current` (m, levels) anew from exemplars (n, d), (n, levels), others by drift.
+    def shift(self, before: Tensor, after: Tensor, sigma: float) -> None:
+        """By the drift of features (n, d) between the last copy and now: what was in a mean by then moves."""
+        for level, rows in self.rows.items():
+            older = (self.settled[level] / self.counts[level].clamp_min(1)).nan_to_num(1.0)  # inf / inf: all of it
+            rows += older[:, None] * drift(rows, before, after, sigma)
 
-        shift holds features of images of the current data, before and after. A mean that the current data itself is
-        still making needs neither.
-        """
+    def renew(self, current: Tensor, unit: Tensor, targets: Tensor) -> None:
+        """Means of nodes on the paths `current` (m, levels) become those of exemplars (n, d), (n, levels)."""
         for place, level in enumerate(sorted(self.rows)):
-            rows, counts = self.rows[level], self.counts[level]
+            rows = self.rows[level]
             fresh, came = node_means(unit, targets[:, place], len(rows))
-            present = torch.isin(torch.arange(len(rows)), current[:, place])
-            making = present & counts.isfinite()
-            rows += drift(rows, *shift, sigma) * ((counts > 0) & ~making)[:, None]
-            anew = present & (came > 0)
+            anew = torch.isin(torch.arange(len(rows)), current[:, place]) & (came > 0)
             rows[anew] = fresh[anew]
-            counts[anew] = torch.inf
+            self.counts[level][anew] = torch.inf
+
+    def settle(self) -> None:
+        """The network is copied now."""
+        self.settled = {level: counts.clone() for level, counts in self.counts.items()}
         self.met = set()
 
     def probabilities(self, unit: Tensor, tau: float) -> dict[int, Tensor]:
         return {level: nearest_mean(unit, self.rows[level], self.counts[level] > 0, tau) for level in sorted(self.rows)}
 
     def state_dict(self) -> dict[str, Any]:
-        levels = {str(level): {"rows": rows, "counts": self.counts[level]} for level, rows in self.rows.items()}
+        levels = {
+            str(level): {"rows": rows, "counts": self.counts[level], "settled": self.settled[level]}
+            for level, rows in self.rows.items()
+        }
         return {"levels": levels, "met": sorted(self.met)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.rows = {int(level): tensors["rows"].clone() for level, tensors in state["levels"].items()}
-        self.counts = {int(level): tensors["counts"].clone() for level, tensors in state["levels"].items()}
+        self.rows, self.counts, self.settled = (
+            {int(level): tensors[name].clone() for level, tensors in state["levels"].items()}
+            for name in ("rows", "counts", "settled")
+        )
         self.met = set(state["met"])
 
 
@@ -181,15 +193,18 @@ class ICaRL(Learner):
         return {"loss": loss.item()}
 
     def follow(self, taxonomy: Taxonomy) -> None:
-        """Bring the means from the network copied last to that of now, looking only at exemplars that this needs."""
+        """Bring the means from the network copied last to that of now, by exemplars of the labels since then."""
         met = taxonomy.resolve(torch.tensor(sorted(self.means.met)))
         items = self.memory.read(np.arange(self.memory.size))
-        paths, current = taxonomy.complete(items["y"]), taxonomy.complete(met)
-        needed = ((paths[:, None] == current) & (current != UNKNOWN)).any(2).any(1)  # below a node in the current data
-        x, own = items["x"][needed], torch.isin(items["y"][needed], met) & self.old.taken
-        unit = unit_features(self.net, x)
-        before = unit_features(self.old, x[own]) if own.any() else unit[own]
-        self.means.follow(current, unit, paths[needed], (before, unit[own]), self.settings.sigma)
+        own = items["x"][torch.isin(items["y"], met)]
+        if self.old.taken and len(own):
+            self.means.shift(unit_features(self.old, own), unit_features(self.net, own), self.settings.sigma)
+        if self.settings.means == "exemplars":
+            paths, current = taxonomy.complete(items["y"]), taxonomy.complete(met)
+            below = ((paths[:, None] == current) & (current != UNKNOWN)).any(2).any(1)  # a node in the current data
+            if below.any():
+                self.means.renew(current, unit_features(self.net, items["x"][below]), paths[below])
+        self.means.settle()
 
     @torch.no_grad()
     def predict(self, x: Tensor) -> dict[int, Tensor]:

@@ -16,8 +16,8 @@ from dhocl.taxonomy import Taxonomy
 
 @dataclass(frozen=True)
 class LwfSettings(ReplaySettings, PeriodicSettings):
-    distillation: float = 0.1
-    temperature: float = 6.0
+    distillation: float = 1.0
+    temperature: float = 2.0
 
     positive = frozenset({"temperature"})
 
