@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributions import Categorical
 
-from dhocl.heads.predla import PredLA, analytic_softmax, calibrated, mix
+from dhocl.heads.predla import PredLA, analytic_softmax, mix
 from dhocl.losses import mixture_nll
 from dhocl.optim import Optimizer
 
@@ -22,14 +22,6 @@ def predla(lr_tau: float = 0.1) -> PredLA:
     combiner = PredLA(Optimizer(0.0), 0.05, lr_tau, delta=0.5)
     combiner.grow([0, 2])
     return combiner
-
-
-@given(seeds, st.integers(1, 30), st.floats(0.5, 3), st.floats(0.1, 1))
-def test_a_calibrated_mixture_is_the_mean_of_both_heads(seed: int, classes: int, tau_l: float, tau_a: float) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    z_l, z_a = torch.randn(4, classes, generator=generator), torch.rand(4, classes, generator=generator)
-    mean = mix(z_l, z_a, torch.tensor([0.5, 0.5]), torch.tensor([tau_l, tau_a / classes**0.5]))
-    torch.testing.assert_close(calibrated(z_l, z_a, tau_l, tau_a), mean)
 
 
 def test_a_temperature_holds_for_any_number_of_classes() -> None:

@@ -47,7 +47,7 @@ def fresh(settings: HprSettings) -> tuple[Prototypes, Optimizer]:
 
 
 def test_new_banks_start_from_the_classes_own_patches() -> None:
-    prototypes, _ = fresh(HprSettings(prototype_size=8))
+    prototypes, _ = fresh(HprSettings(adapter=True, prototype_size=8))
     patches = 5 * torch.randn(4, 3, 8)
     directions = F.normalize(patches, dim=2)
     targets = TREE.complete(torch.tensor([TREE.nodes(1)[0], TREE.nodes(1)[5], TREE.nodes(1)[0], TREE.nodes(0)[2]]))
@@ -59,19 +59,19 @@ def test_new_banks_start_from_the_classes_own_patches() -> None:
 
 
 def test_alignment_is_zero_when_families_are_apart_and_positive_when_mixed() -> None:
-    prototypes, _ = fresh(HprSettings(prototype_size=8, prototypes=1))
+    prototypes, _ = fresh(HprSettings(adapter=True, prototype_size=8, prototypes=1))
     targets = TREE.complete(TREE.nodes(1))
     families = torch.eye(8)[TREE.ancestors(1, 0)][:, None]  # each family its own axis
     prototypes.grow(families, targets, TREE)
     assert prototypes.losses(families, targets, TREE).alignment == 0
-    shuffled, _ = fresh(HprSettings(prototype_size=8, prototypes=1))
+    shuffled, _ = fresh(HprSettings(adapter=True, prototype_size=8, prototypes=1))
     shuffled.grow(families.roll(1, 0), targets, TREE)
     assert shuffled.losses(families, targets, TREE).alignment > 0
 
 
 @pytest.mark.parametrize("printed", [False, True])
 def test_alignment_moves_distances_toward_the_tree(printed: bool) -> None:
-    prototypes, optimizer = fresh(HprSettings(prototype_size=16, printed=printed))
+    prototypes, optimizer = fresh(HprSettings(adapter=True, prototype_size=16, lr_prototypes=3e-3, printed=printed))
     torch.manual_seed(0)
     patches = torch.rand(12, 4, 16)
     targets = TREE.complete(TREE.nodes(1))
@@ -86,7 +86,7 @@ def test_alignment_moves_distances_toward_the_tree(printed: bool) -> None:
 
 def test_alignment_by_hand_where_each_class_has_one_stranger() -> None:
     tree = balanced_tree(2, 1, 1)
-    prototypes, _ = fresh(HprSettings(prototype_size=4))
+    prototypes, _ = fresh(HprSettings(adapter=True, prototype_size=4))
     prototypes.grow(unit(6, 5, 4), tree.complete(tree.nodes(2).repeat(3)), tree)
     banks = [F.normalize(prototypes._bank(level).parameter.detach(), dim=2) for level in (0, 1, 2)]
 
@@ -103,7 +103,7 @@ def test_alignment_by_hand_where_each_class_has_one_stranger() -> None:
 
 
 def test_drift_is_of_what_the_cache_holds_at_every_level() -> None:
-    prototypes, _ = fresh(HprSettings(prototype_size=8, prototypes=1, cache_every=1, top_patches=1.0))
+    prototypes, _ = fresh(HprSettings(adapter=True, prototype_size=8, prototypes=1, cache_every=1, top_patches=1.0))
     patches, targets = unit(12, 4, 8), TREE.complete(TREE.nodes(1))
     young = balanced_tree(2, 2)  # what was known when the cache was made
     prototypes.grow(patches, torch.full((12, 2), -1), young)
@@ -124,7 +124,7 @@ def test_drift_is_of_what_the_cache_holds_at_every_level() -> None:
 def test_of_many_pairs_and_prototypes_a_random_part_stands_for_all(
     printed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prototypes, _ = fresh(HprSettings(prototype_size=16, prototypes=2, cache_every=1, printed=printed))
+    prototypes, _ = fresh(HprSettings(adapter=True, prototype_size=16, prototypes=2, cache_every=1, printed=printed))
     torch.manual_seed(0)
     patches, targets = torch.rand(12, 4, 16), TREE.complete(TREE.nodes(1))
     prototypes.grow(patches, targets, TREE)
@@ -142,7 +142,7 @@ def test_of_many_pairs_and_prototypes_a_random_part_stands_for_all(
 
 
 def test_distances_are_one_minus_similarity() -> None:
-    prototypes, _ = fresh(HprSettings(prototype_size=8))
+    prototypes, _ = fresh(HprSettings(adapter=True, prototype_size=8))
     prototypes.grow(torch.randn(12, 4, 8), TREE.complete(TREE.nodes(1)), TREE)
     d, bank = prototypes.distances(1), F.normalize(prototypes._bank(1).parameter.detach(), dim=2)
     torch.testing.assert_close(d[2, 7], 1 - similarities([bank], torch.tensor([2]), torch.tensor([7]))[0])

@@ -77,23 +77,27 @@ class Step:
             "replay": sum(self.ce(z[h][b:].log_softmax(1), targets[b:], h) for h in (0, 1)) + self.half_js(z, b),
         }
         if s.heads == "both":
-            analytic = [self.ridge(replay["phi"], h) for h in (0, 1)]
-            if s.mixing == "replay":
-                assert twin.predla is not None
-                alpha = [twin.predla._logits[h].softmax(0) for h in (0, 1)]
-                tau = [twin.predla._log_tau[h].exp() for h in (0, 1)]
-            else:
-                alpha = [torch.tensor([0.5, 0.5])] * 2
-                tau = [torch.tensor([s.linear_tau, s.analytic_tau / tree.widths[h] ** 0.5]) for h in (0, 1)]
-            mixed = [
-                alpha[h][0] * (z[h][b:] / tau[h][0]).softmax(1) + alpha[h][1] * (analytic[h] / tau[h][1]).softmax(1)
-                for h in (0, 1)
-            ]
+            mixed = [self.mixed(twin, h, z[h][b:], self.ridge(replay["phi"], h), fmap[b:]) for h in (0, 1)]
             terms["mixture"] = sum(self.ce(mixed[h].log(), targets[b:], h) for h in (0, 1))
         if s.hpr:
             n = b if s.printed else len(x)
             terms |= self.prototypes(fmap[:n], targets[:n])
         return terms
+
+    def mixed(self, learner: HALO, h: int, z: Tensor, analytic: Tensor, fmap: Tensor) -> Tensor:
+        """What is predicted at a level, from the logits of the linear head, the regression and the map."""
+        s = self.settings
+        if learner.predla:
+            alpha, tau = learner.predla._logits[h].softmax(0), learner.predla._log_tau[h].exp()
+            return alpha[0] * (z / tau[0]).softmax(1) + alpha[1] * (analytic / tau[1]).softmax(1)
+        experts = [(z / s.linear_tau).softmax(1), (analytic * z.shape[1] ** 0.5 / s.analytic_tau).softmax(1)]
+        if learner.prototypes:
+            bank, rows = learner.prototypes._banks[h].parameter, []
+            for patches in learner.prototypes.embed(fmap):
+                best = [[F.cosine_similarity(patches, p[None]).amax() for p in own] for own in bank]
+                rows.append(torch.stack([s.logit_scale * torch.stack(own).sum() for own in best]))
+            experts.append((torch.stack(rows) / s.prototype_tau).softmax(1))
+        return sum(experts) / len(experts)
 
     def ce(self, log_p: Tensor, targets: list[list[int]], h: int) -> Tensor:
         return -torch.stack([log_p[i, path[h]] for i, path in enumerate(targets) if path[h] != -1]).mean()
@@ -152,6 +156,7 @@ def named(learner: HALO) -> Iterator[tuple[str, Tensor | None]]:
 
 VARIANTS = {
     "default": HaloSettings(**SMALL),
+    "an adapter": HaloSettings(adapter=True, **SMALL),
     "no prototypes": HaloSettings(hpr=False),
     "linear": HaloSettings(heads="linear", hpr=False),
     "the paper's mixing": HaloSettings(mixing="replay", delta=0.01, **SMALL),
@@ -201,26 +206,23 @@ def test_temperatures_move_by_the_replayed_images_alone() -> None:
         assert not torch.equal(step.learner.predla.tau(h), torch.ones(2))
 
 
-@pytest.mark.parametrize("variant", ["default", "the paper's mixing", "printed"])
-def test_predictions_by_hand(variant: str) -> None:
+@pytest.mark.parametrize("variant", [name for name, settings in VARIANTS.items() if settings.heads == "both"])
+def test_predictions_by_hand(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     step = Step(VARIANTS[variant])
     x, _ = exam()
-    s, learner = step.settings, step.learner
+    learner = step.learner
+    monkeypatch.setattr("dhocl.heads.prototypes.AT_ONCE", 100)  # a few images at a time
     with torch.no_grad():
-        features, _ = learner.net.f(x)
+        features, fmap = learner.net.f(x)
         for h, p in learner.predict(x).items():
             z, analytic = F.linear(features, *learner.net.heads.levels[h]), step.ridge(learner.f0(x), h)
-            alpha, tau = torch.tensor([0.5, 0.5]), (s.linear_tau, s.analytic_tau / p.shape[1] ** 0.5)
-            if learner.predla:
-                alpha, tau = learner.predla.alpha(h), learner.predla.tau(h)
-            expected = alpha[0] * (z / tau[0]).softmax(1) + alpha[1] * (analytic / tau[1]).softmax(1)
-            torch.testing.assert_close(p, expected, rtol=1e-3, atol=1e-4)
+            torch.testing.assert_close(p, step.mixed(learner, h, z, analytic, fmap), rtol=1e-3, atol=1e-4)
 
 
 def test_printed_prototypes_see_the_map_of_stride_8_where_there_is_one() -> None:
     given = setup()
-    given.backbone.maps = {8: 64, 16: 64}
+    given.backbone.maps = {8: 64, 16: 64, 32: 64}
     HALO(given, PrintedSettings())
     assert given.backbone.map_stride == 8
     HALO(given, HaloSettings())
-    assert given.backbone.map_stride == 16
+    assert given.backbone.map_stride == 32

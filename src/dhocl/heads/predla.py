@@ -1,12 +1,8 @@
 """PredLA: per level, one prediction from the linear and the analytic head.
 
-p̂ = α_l softmax(z_l / τ_l) + α_a softmax(z_a / τ_a). Two rules for α and τ:
-
-`calibrated`   the default: α = ½, and fixed temperatures that calibrate both heads on unseen images
-`PredLA`       the paper's: α by gradient steps on the replayed images, τ by matching the heads' entropies there
-
-Both heads have trained on the replayed images, so the paper's rule learns from in-sample certainty. docs/results.md
-compares the two.
+p̂ = α_l softmax(z_l / τ_l) + α_a softmax(z_a / τ_a). `PredLA` is the paper's rule for α and τ: α by gradient steps on
+the replayed images, τ by matching the heads' entropies there. Both heads have trained on these images, so the rule
+learns from in-sample certainty. By default HALO uses equal weights and fixed temperatures (methods/halo.py).
 """
 
 from __future__ import annotations
@@ -28,11 +24,6 @@ def mix(z_linear: Tensor, z_analytic: Tensor, alpha: Tensor, tau: Tensor) -> Ten
 def analytic_softmax(z: Tensor, tau: float) -> Tensor:
     """softmax(z √C / τ): (B, C) -> (B, C). Outputs of ridge regression on C one-hot classes shrink about as 1 / √C."""
     return (z / (tau / math.sqrt(z.shape[1]))).softmax(1)
-
-
-def calibrated(z_linear: Tensor, z_analytic: Tensor, linear_tau: float, analytic_tau: float) -> Tensor:
-    """The mean of both heads' probabilities: logits (B, C) twice -> (B, C)."""
-    return 0.5 * (z_linear / linear_tau).softmax(1) + 0.5 * analytic_softmax(z_analytic, analytic_tau)
 
 
 def entropy_gap_slope(z_linear: Tensor, z_analytic: Tensor, tau: Tensor, delta: float) -> Tensor:

@@ -20,6 +20,7 @@ from dhocl.rng import Rng
 from dhocl.settings import Settings
 from dhocl.taxonomy import UNKNOWN, Taxonomy
 
+AT_ONCE = 2**24  # similarities of patches and prototypes in memory at a time, of a prediction
 SAMPLED = 128  # prototypes, and pairs, that the regulariser looks at in a step; of more, a random part
 
 
@@ -39,16 +40,17 @@ class HprSettings(Settings):
     """Defaults include our fixes (docs/deviations.md); `printed` restores the paper's formulas."""
 
     prototypes: int = 5  # J per class
-    prototype_size: int = 256  # d_p
+    adapter: bool = False  # two layers between the feature map and the prototypes, as in the paper
+    prototype_size: int = 256  # d_p, with an adapter; else prototypes are as wide as the map
     cluster: float = 0.8
     separation: float = 0.08
     lambda_: float = 10.0  # of averages; of the paper's sums, 0.1
-    lr_prototypes: float = 3e-3  # adapter and prototypes
+    lr_prototypes: float = 1e-2  # adapter and prototypes
     margin: float = 0.1
     top_patches: float = 0.1  # share of all patches of a batch
     cache_every: int = 20  # steps between snapshots of the prototypes
     logit_scale: float = 4.0
-    map_stride: int = 16  # of the feature map that holds the patches
+    map_stride: int = 32  # of the feature map that holds the patches
     printed: bool = False  # sigmoid, raw distances, sums, negatives among siblings, plain cosines as logits
 
     positive = frozenset({"prototypes", "prototype_size", "top_patches", "cache_every", "logit_scale", "map_stride"})
@@ -67,7 +69,8 @@ class Prototypes:
         self.settings = settings
         self._optimizer = optimizer
         self._rng = Rng(seed, "prototypes")
-        self._adapter = _adapter(map_dim, settings, self._rng)
+        self._adapter = _adapter(map_dim, settings, self._rng) if settings.adapter else nn.Identity()
+        self._size = settings.prototype_size if settings.adapter else map_dim
         optimizer.add(((f"adapter.{name}", p) for name, p in self._adapter.named_parameters()), settings.lr_prototypes)
         self._banks: dict[int, GrowingRows] = {}
         self._cached: dict[int, Tensor] = {}  # level -> (prototypes then, k), of unit length
@@ -91,6 +94,17 @@ class Prototypes:
                 start = own[torch.from_numpy(picked)]
                 # Only directions count, and at unit length a step of AdamW can turn them.
                 bank.extend((start if self.settings.printed else F.normalize(start, dim=1))[None])
+
+    def logits(self, patches: Tensor) -> dict[int, Tensor]:
+        """Patches (B, P, k) -> Σ_j g_(c,j), scaled, per level: (B, C)."""
+        directions, scale = unit(patches), 1.0 if self.settings.printed else self.settings.logit_scale
+        logits = {}
+        for level in self.levels:
+            bank = self._banks[level].parameter
+            images = max(1, AT_ONCE // (patches.shape[1] * bank.shape[0] * bank.shape[1]))
+            scores = [class_scores(part, bank).sum(2) for part in torch.split(directions, images)]
+            logits[level] = scale * torch.cat(scores)
+        return logits
 
     def losses(self, patches: Tensor, targets: Tensor, taxonomy: Taxonomy) -> Losses:
         """What the patches (B, P, k) of images with these targets (B, levels) cost."""
@@ -178,7 +192,7 @@ class Prototypes:
 
     def _bank(self, level: int) -> GrowingRows:
         if level not in self._banks:
-            shape = (self.settings.prototypes, self.settings.prototype_size)
+            shape = (self.settings.prototypes, self._size)
             self._banks[level] = GrowingRows(f"prototypes.{level}", shape, self._optimizer, self.settings.lr_prototypes)
         return self._banks[level]
 

@@ -1,4 +1,4 @@
-"""HALO: a linear and an analytic head per level, mixed by PredLA, on features shaped by hierarchical prototypes."""
+"""HALO: linear and analytic heads per level and hierarchical prototypes, whose predictions are mixed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor
 
 from dhocl.augment import augment
 from dhocl.errors import InputError
-from dhocl.heads.predla import PredLA, analytic_softmax, calibrated
+from dhocl.heads.predla import PredLA, analytic_softmax
 from dhocl.heads.prototypes import HprSettings, Prototypes
 from dhocl.learner import Batch, Learner, Part, Setup, TrainSettings
 from dhocl.losses import haf, mixture_nll, multi_ce
 from dhocl.memory import Reservoir
 from dhocl.methods.acil import AnalyticSettings, analytic_heads
-from dhocl.network import FrozenFeatures, Network
+from dhocl.network import FrozenFeatures, Network, Output
 from dhocl.rng import Rng
 from dhocl.taxonomy import Taxonomy
 
@@ -27,14 +27,15 @@ class HaloSettings(TrainSettings, AnalyticSettings, HprSettings):
 
     heads: Literal["both", "linear", "analytic"] = "both"
     hpr: bool = True
-    mixing: Literal["calibrated", "replay"] = "calibrated"  # how PredLA weighs the heads; replay: the paper's rule
-    linear_tau: float = 2.0  # of the calibrated mixture
+    mixing: Literal["equal", "replay"] = "equal"  # how PredLA weighs the heads; replay: the paper's rule
+    linear_tau: float = 2.0  # of equal mixing, as is the next
+    prototype_tau: float = 2.0
     lr_alpha: float = 1e-2  # of the paper's rule, as are the next two
     lr_tau: float = 0.1
     delta: float = 0.5
     batch_statistics: bool = False  # batch normalisation in training mode
 
-    positive = AnalyticSettings.positive | HprSettings.positive | {"linear_tau"}
+    positive = AnalyticSettings.positive | HprSettings.positive | {"linear_tau", "prototype_tau"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class PrintedSettings(HaloSettings):
     lr_alpha: float = 5e-4
     batch_statistics: bool = True
     normalise: bool = False
-    mixing: Literal["calibrated", "replay"] = "replay"
+    mixing: Literal["equal", "replay"] = "replay"
+    adapter: bool = True
     printed: bool = True
     cluster: float = 1.0
     separation: float = 1.0
@@ -95,48 +97,50 @@ class HALO(Learner):
         self.net.f.train(self.settings.batch_statistics)
         output = self.net(augment(x, self.rng, self.setup.flip))
         self.net.f.eval()
-        again = output.rows(b, len(x)).logits
+        again = output.rows(b, len(x))
         terms = {"linear": multi_ce(output.rows(0, b).logits, targets[:b])}
         if replay:
-            terms["replay"] = haf(again, targets[b:], taxonomy)
+            terms["replay"] = haf(again.logits, targets[b:], taxonomy)
+        if self.prototypes:
+            n = b if self.settings.printed else len(x)
+            patches = self.prototypes.embed(output.map[:n])
+            self.prototypes.grow(patches, targets[:n], taxonomy)
+            losses = self.prototypes.losses(patches, targets[:n], taxonomy)
+            terms["prototypes"] = losses.classification
+            terms["alignment"] = self.settings.lambda_ * losses.alignment
+            terms["temporal"] = self.settings.lambda_ * losses.drift
         if self.predla:
             self.predla.grow(taxonomy.levels)
         if replay and phi:
             analytic = self.analytic(self.analytic.embed(replay["phi"]))
             terms["mixture"] = mixture_nll(self.mixture(again, analytic), targets[b:])
-        if self.prototypes:
-            terms |= self.prototype_terms(self.prototypes, output.map, b, targets, taxonomy)
         self.net.step(torch.stack(list(terms.values())).sum())
 
         if self.predla and "mixture" in terms:
-            self.predla.match_entropies(again, analytic)
+            self.predla.match_entropies(again.logits, analytic)
         self.memory.insert(x=batch.x, y=batch.y, **phi)
         if self.prototypes:
             self.prototypes.tick()
-        return {f"loss.{name}": term.item() for name, term in terms.items()} | (
-            self.predla.stats() if self.predla else {}
-        )
+        stats = {f"loss.{name}": term.item() for name, term in terms.items()}
+        return stats | (self.predla.stats() if self.predla else {})
 
-    def prototype_terms(
-        self, prototypes: Prototypes, feature_map: Tensor, b: int, targets: Tensor, taxonomy: Taxonomy
-    ) -> dict[str, Tensor]:
-        """HPR on the stream's b images and the replayed ones; as printed, on the stream's alone."""
-        n = b if self.settings.printed else len(targets)
-        patches, targets = prototypes.embed(feature_map[:n]), targets[:n]
-        prototypes.grow(patches, targets, taxonomy)
-        losses = prototypes.losses(patches, targets, taxonomy)
-        return {
-            "prototypes": losses.classification,
-            "alignment": self.settings.lambda_ * losses.alignment,
-            "temporal": self.settings.lambda_ * losses.drift,
-        }
+    def mixture(self, output: Output, analytic: dict[int, Tensor]) -> dict[int, Tensor]:
+        """Probabilities (B, classes) per level, of f's output and the analytic heads' outputs for the same images.
 
-    def mixture(self, linear: dict[int, Tensor], analytic: dict[int, Tensor]) -> dict[int, Tensor]:
-        """Logits (B, classes) per level of both heads -> probabilities per level."""
+        By the paper's rule a weighted mean of linear and analytic head. Else the plain mean of these and the
+        prototypes, at temperatures that calibrate each on unseen images.
+        """
         if self.predla:
-            return self.predla(linear, analytic)
-        taus = self.settings.linear_tau, self.settings.analytic_tau
-        return {level: calibrated(z, analytic[level], *taus) for level, z in linear.items()}
+            return self.predla(output.logits, analytic)
+        s = self.settings
+        experts = [
+            {level: (z / s.linear_tau).softmax(1) for level, z in output.logits.items()},
+            {level: analytic_softmax(z, s.analytic_tau) for level, z in analytic.items()},
+        ]
+        if self.prototypes:
+            prototypes = self.prototypes.logits(self.prototypes.embed(output.map))
+            experts.append({level: (z / s.prototype_tau).softmax(1) for level, z in prototypes.items()})
+        return {level: torch.stack([p[level] for p in experts]).mean(0) for level in output.logits}
 
     @torch.no_grad()
     def predict(self, x: Tensor) -> dict[int, Tensor]:
@@ -145,7 +149,7 @@ class HALO(Learner):
         analytic = self.analytic(self.analytic.embed(self.f0.kept(x)))
         if self.settings.heads == "analytic":
             return {level: analytic_softmax(z, self.settings.analytic_tau) for level, z in analytic.items()}
-        return self.mixture(self.net(x).logits, analytic)
+        return self.mixture(self.net(x), analytic)
 
     def held(self) -> Tensor:
         return self.memory.nodes
