@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dhocl.errors import InputError
 
-FORMAT = "3"  # of what learners put in; counted up when an older one can not be read any more
+FORMAT = "4"  # of what learners put in; counted up when an older one can not be read any more
 KEEP = 2  # the newest, and one before it should the newest be damaged
 
 
