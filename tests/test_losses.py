@@ -31,6 +31,17 @@ def test_multi_ce_is_the_sum_of_level_means(seed: int) -> None:
     torch.testing.assert_close(mixture_nll(probabilities, targets), by_hand)
 
 
+def test_averaged_by_sample_every_label_weighs_the_same() -> None:
+    logits = {h: z.requires_grad_() for h, z in logits_for(TREE, 3).items()}
+    targets = torch.tensor([[0, 2], [1, -1], [-1, 5], [0, -1], [-1, -1]])
+    by_hand = -sum(
+        logits[h].log_softmax(1)[row, c] for row, path in enumerate(targets) for h, c in enumerate(path) if c >= 0
+    )
+    probabilities = {h: z.softmax(1) for h, z in logits.items()}
+    for loss in (multi_ce(logits, targets, "sample"), mixture_nll(probabilities, targets, "sample")):
+        torch.testing.assert_close(loss, by_hand / 5)
+
+
 def test_a_level_without_labels_adds_nothing_and_no_gradient() -> None:
     logits = {h: z.requires_grad_() for h, z in logits_for(TREE, 0).items()}
     targets = torch.tensor([[0, -1]] * 5)

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dhocl.heads.seeded import seeded
-from dhocl.losses import chained, haf, hcon, hxe, multi_ce, soft_ce
+from dhocl.losses import Average, Leaves, haf, hcon, hxe, leaf_softmax, leaves, multi_ce, soft_ce
 from dhocl.network import Network, Output
 from dhocl.rng import Rng
 from dhocl.taxonomy import Taxonomy
@@ -40,30 +41,25 @@ class Objective:
         pass
 
 
-class Conditional(Objective):
-    """HXE trains each head to tell siblings apart, so its predictions are chained down the tree last learned with."""
+class LeafSoftmax(Objective):
+    """HXE: one softmax over the leaves of the tree; predictions sum it up the tree that the last loss was taken on."""
 
-    def __init__(self) -> None:
-        super().__init__(hxe)
-        self._parents: dict[int, Tensor] = {}
-        self._nodes: dict[int, Tensor] = {}
+    def __init__(self, average: Average) -> None:
+        super().__init__(partial(hxe, average=average))
+        self._leaves = Leaves(torch.empty(0, dtype=torch.long), torch.empty((0, 0), dtype=torch.long))
 
     def __call__(self, output: Output, targets: Tensor, taxonomy: Taxonomy) -> Tensor:
-        self._parents = {level: taxonomy.parent_nodes(level) for level in taxonomy.levels}
-        self._nodes = {level: taxonomy.nodes(level).clone() for level in taxonomy.levels}
+        self._leaves = leaves(taxonomy)
         return super().__call__(output, targets, taxonomy)
 
     def probabilities(self, logits: dict[int, Tensor]) -> dict[int, Tensor]:
-        return chained(logits, self._parents, self._nodes)
+        return leaf_softmax(logits, self._leaves)
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            str(level): {"parents": parents, "nodes": self._nodes[level]} for level, parents in self._parents.items()
-        }
+        return self._leaves._asdict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._parents = {int(level): tensors["parents"].clone() for level, tensors in state.items()}
-        self._nodes = {int(level): tensors["nodes"].clone() for level, tensors in state.items()}
+        self._leaves = Leaves(**state)
 
 
 class Contrastive(Objective):
@@ -72,8 +68,8 @@ class Contrastive(Objective):
     views = 2
     weight = 0.1
 
-    def __init__(self, net: Network, lr: float, seed: int) -> None:
-        super().__init__(lambda logits, targets, _: multi_ce(logits, targets))
+    def __init__(self, net: Network, lr: float, seed: int, average: Average) -> None:
+        super().__init__(lambda logits, targets, _: multi_ce(logits, targets, average))
         self.projection = seeded(
             nn.Sequential(nn.Linear(net.f.dim, net.f.dim), nn.ReLU(), nn.Linear(net.f.dim, 128)),
             Rng(seed, "projection"),
@@ -92,14 +88,14 @@ class Contrastive(Objective):
         self.projection.load_state_dict(state)
 
 
-def make_objective(name: LossName, net: Network, lr: float, seed: int) -> Objective:
+def make_objective(name: LossName, net: Network, lr: float, seed: int, average: Average = "level") -> Objective:
     if name == "hxe":
-        return Conditional()
+        return LeafSoftmax(average)
     if name == "hcon":
-        return Contrastive(net, lr, seed)
+        return Contrastive(net, lr, seed, average)
     losses: dict[str, Callable[[dict[int, Tensor], Tensor, Taxonomy], Tensor]] = {
-        "multi_ce": lambda logits, targets, _: multi_ce(logits, targets),
-        "soft_ce": partial(soft_ce, beta=5.0),
-        "haf": haf,
+        "multi_ce": lambda logits, targets, _: multi_ce(logits, targets, average),
+        "soft_ce": partial(soft_ce, average=average),
+        "haf": partial(haf, average=average),
     }
     return Objective(losses[name])

@@ -1,8 +1,9 @@
 """Losses as pure functions."""
 
 from dhocl.losses.contrastive import hcon, supcon
-from dhocl.losses.hierarchical import chained, hxe, sibling_log_softmax, soft_ce, soft_labels
+from dhocl.losses.hierarchical import Leaves, hxe, leaf_softmax, leaves, log_masses, soft_ce, soft_labels
 from dhocl.losses.levels import (
+    Average,
     given_nll,
     haf,
     jensen_shannon,
@@ -12,16 +13,19 @@ from dhocl.losses.levels import (
 )
 
 __all__ = [
-    "chained",
+    "Average",
+    "Leaves",
     "given_nll",
     "haf",
     "hcon",
     "hxe",
     "jensen_shannon",
     "js_consistency",
+    "leaf_softmax",
+    "leaves",
+    "log_masses",
     "mixture_nll",
     "multi_ce",
-    "sibling_log_softmax",
     "soft_ce",
     "soft_labels",
     "supcon",

@@ -1,65 +1,100 @@
-"""Losses that know the tree: hierarchical cross-entropy (HXE) and soft labels (Soft-CE), Bertinetto et al. 2020.
+"""Losses that use the tree: hierarchical cross-entropy (HXE) and soft labels (Soft-CE), Bertinetto et al. 2020.
 
-Both were made for one softmax over the leaves of a fixed tree. Here every level has its own head and the tree grows, so
-they are applied level by level, over the classes known by now.
+Both were made for one softmax over the leaves of a fixed tree. HXE keeps that softmax here, over the leaves known so
+far. Soft-CE is applied to the head of each level, over the classes known so far.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dhocl.losses.levels import Average, averaged
 from dhocl.taxonomy import UNKNOWN, Taxonomy
 
 
-def sibling_log_softmax(z: Tensor, parents: Tensor) -> Tensor:
-    """log p(c | parent of c): logits (B, C) -> the softmax over each family of classes with the same parent (C,)."""
-    families, family = torch.unique(parents, return_inverse=True)
-    top = z.amax(1, keepdim=True).detach()
-    mass = z.new_zeros(len(z), len(families)).index_add(1, family, (z - top).exp())
-    return z - top - mass.clamp_min(1e-30).log()[:, family]
+class Leaves(NamedTuple):
+    """What HXE's softmax runs over: every class without a known child, scored by the head of its own level.
+
+    On a complete tree these are the classes of the finest level. While the tree grows, a coarser class without a known
+    child is a leaf too, and so is an unanchored class. A merged class's column is a second score of its accepted class.
+    """
+
+    place: Tensor  # (n,) among the logits of all levels, coarsest level first
+    paths: Tensor  # (n, levels) column of its ancestor (or itself) at each level, -1 where unknown
 
 
-def hxe(logits: dict[int, Tensor], targets: Tensor, taxonomy: Taxonomy, alpha: float = 0.5) -> Tensor:
-    """Σ_h λ_h mean of -log p(C^h | its parent), λ_h = exp(-α place), place 0 for the coarsest level.
+def leaves(taxonomy: Taxonomy) -> Leaves:
+    def look() -> Leaves:
+        nodes = torch.cat([taxonomy.nodes(level) for level in taxonomy.levels])
+        parents = torch.cat([taxonomy.parent_nodes(level) for level in taxonomy.levels])
+        place = (~torch.isin(taxonomy.resolve(nodes), parents)).nonzero()[:, 0]
+        return Leaves(place, taxonomy.paths[nodes[place]])
 
-    The conditional is the head's softmax over the children of the true class's parent; classes whose parent is not
-    known are a family of their own. λ goes by the level and not by the depth in the tree, which would jump whenever an
-    intermediate class arrives. The original divides by the sum over all nodes, which would make the loss shrink as the
-    tree grows; that is left out.
+    return taxonomy.derived("leaves", look)
+
+
+def log_masses(logits: dict[int, Tensor], leaves: Leaves) -> dict[int, Tensor]:
+    """log m (B, C) per level, m(c) = Σ exp z over the leaves at or below c; -inf for merged classes."""
+    z = torch.cat(list(logits.values()), 1)[:, leaves.place]  # (B, n)
+    masses = {}
+    for (level, head), columns in zip(logits.items(), leaves.paths.t(), strict=True):
+        below = columns != UNKNOWN
+        masses[level] = _log_sums(z[:, below], columns[below], head.shape[1])
+    return masses
+
+
+def leaf_softmax(logits: dict[int, Tensor], leaves: Leaves) -> dict[int, Tensor]:
+    """Probabilities (B, C) per level: p(c) = m(c) / Σ m over the classes of its level.
+
+    This is one softmax over the leaves, summed up the tree. Where a level has no ancestor of some leaf, the leaf's
+    share is left out and the level is scaled to 1.
+    """
+    return {level: mass.softmax(1) for level, mass in log_masses(logits, leaves).items()}
+
+
+def hxe(
+    logits: dict[int, Tensor], targets: Tensor, taxonomy: Taxonomy, alpha: float = 0.5, average: Average = "level"
+) -> Tensor:
+    """Σ_h λ_h mean of -log p(C^h | C^up), λ_h = exp(-α place), place 0 for the coarsest level.
+
+    C^h is the row's class at h and C^up its parent: p(C^h | C^up) = m(C^h) / m(C^up), with m of `log_masses`. A class
+    without a known parent is conditioned on its level: p(C^h) = m(C^h) / Σ m over the classes of level h. So an
+    unanchored class competes with its level, and not with coarser leaves: it may be below one of them. A row labelled
+    at a coarse level contributes the levels it has. logits (B, C) per level, targets (B, levels).
+
+    On a complete tree this is the authors' loss but for one factor: they use exp(-α depth), depth 1 below the root,
+    and divide by its sum over all nodes. That sum would make the loss shrink as the tree grows. λ follows the level and
+    not the depth, which would change whenever an intermediate class arrives.
     """
     total = torch.zeros(())
-    for place, (level, z) in enumerate(logits.items()):
-        rows = targets[:, place] != UNKNOWN
-        if rows.any():
-            log_p = sibling_log_softmax(z[rows], taxonomy.parent_nodes(level))
-            total = total + math.exp(-alpha * place) * F.nll_loss(log_p, targets[rows, place])
+    anchored = torch.zeros(len(targets), dtype=torch.bool)
+    parent = next(iter(logits.values())).new_zeros(len(targets))  # log m of each anchored row's class so far
+    for place, mass in enumerate(log_masses(logits, leaves(taxonomy)).values()):
+        rows = (targets[:, place] != UNKNOWN).nonzero()[:, 0]
+        own = mass[rows, targets[rows, place]]
+        nll = torch.where(anchored[rows], parent[rows], mass[rows].logsumexp(1)) - own
+        total = total + math.exp(-alpha * place) * averaged(nll.sum(), targets[:, place], average)
+        anchored, parent = anchored.index_fill(0, rows, True), parent.index_copy(0, rows, own)
     return total
 
 
-def chained(logits: dict[int, Tensor], parents: dict[int, Tensor], nodes: dict[int, Tensor]) -> dict[int, Tensor]:
-    """Probabilities (B, C) per level of heads that were trained on conditionals: p(c) = p(c | parent) p(parent).
-
-    parents[h] (C,) is the node of each class's parent or -1, nodes[h] (C,) its own. A family whose parent is not known
-    counts in full; what each level then holds is scaled to 1.
-    """
-    probabilities: dict[int, Tensor] = {}
-    by_node: dict[int, Tensor] = {}
-    for level, z in logits.items():
-        p = sibling_log_softmax(z, parents[level]).exp()
-        above = [by_node.get(node) for node in parents[level].tolist()]
-        p = torch.stack(
-            [column if mass is None else column * mass for column, mass in zip(p.t(), above, strict=True)], 1
-        )
-        probabilities[level] = p / p.sum(1, keepdim=True).clamp_min(1e-12)
-        by_node |= dict(zip(nodes[level].tolist(), probabilities[level].t(), strict=True))
-    return probabilities
+def _log_sums(z: Tensor, columns: Tensor, width: int) -> Tensor:
+    """(B, n) and the column of each (n,) -> (B, width) log Σ exp of what is in each column, -inf where nothing is."""
+    filled, place = torch.unique(columns, return_inverse=True)
+    empty = z.new_full((len(z), width), -torch.inf)
+    top = empty[:, filled].scatter_reduce(1, place.expand_as(z), z.detach(), "amax")
+    sums = torch.zeros_like(top).index_add(1, place, (z - top[:, place]).exp())
+    return empty.index_copy(1, filled, top + sums.log())
 
 
-def soft_ce(logits: dict[int, Tensor], targets: Tensor, taxonomy: Taxonomy, beta: float = 5.0) -> Tensor:
+def soft_ce(
+    logits: dict[int, Tensor], targets: Tensor, taxonomy: Taxonomy, beta: float = 5.0, average: Average = "level"
+) -> Tensor:
     """Σ_h mean of KL(q_y ‖ p^h), q_y(c) ∝ exp(-β d(c, y) / d_max), d the height of the lowest common ancestor.
 
     Classes that share no known ancestor are d_max apart: they meet at the root above all.
@@ -69,7 +104,8 @@ def soft_ce(logits: dict[int, Tensor], targets: Tensor, taxonomy: Taxonomy, beta
         rows = targets[:, place] != UNKNOWN
         if rows.any():
             q = soft_labels(taxonomy.distances(level, targets[rows, place]), place + 1, beta)  # (n, C)
-            total = total + F.kl_div(F.log_softmax(z[rows], dim=1), q, reduction="batchmean")
+            divergence = F.kl_div(F.log_softmax(z[rows], dim=1), q, reduction="sum")
+            total = total + averaged(divergence, targets[:, place], average)
     return total
 
 

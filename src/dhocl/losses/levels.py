@@ -1,9 +1,15 @@
-"""Losses over level-wise logits. Logits are (B, classes) per level, targets (B, levels) columns with -1 for none."""
+"""Losses over level-wise logits. Logits are (B, classes) per level, targets (B, levels) columns with -1 for none.
+
+The paper does not state how rows are averaged. `average="level"` divides the sum of each level by the number of rows
+labelled there. Labels are completed upward only, so fewer rows have a fine label, and each of them weighs more: with
+three levels labelled equally often about three times as much at the finest level as at the coarsest.
+`average="sample"` divides by the number of rows of the batch: each labelled (row, level) pair weighs the same.
+"""
 
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -11,16 +17,20 @@ from torch import Tensor
 
 from dhocl.taxonomy import UNKNOWN, Taxonomy
 
+Average = Literal["level", "sample"]
 
-def multi_ce(logits: dict[int, Tensor], targets: Tensor) -> Tensor:
-    """Σ_h mean over the rows labelled at h of CE(z^h, ỹ^h); a level without labels adds 0."""
-    terms = [_mean_nll(F.log_softmax(z, dim=1), targets[:, place]) for place, z in enumerate(logits.values())]
+
+def multi_ce(logits: dict[int, Tensor], targets: Tensor, average: Average = "level") -> Tensor:
+    """Σ_h mean over rows of CE(z^h, ỹ^h); a level without labels adds 0."""
+    terms = [_nll(F.log_softmax(z, dim=1), targets[:, place], average) for place, z in enumerate(logits.values())]
     return torch.stack(terms).sum()
 
 
-def mixture_nll(probabilities: dict[int, Tensor], targets: Tensor) -> Tensor:
+def mixture_nll(probabilities: dict[int, Tensor], targets: Tensor, average: Average = "level") -> Tensor:
     """The same for predictions that are probabilities already."""
-    terms = [_mean_nll(p.clamp_min(1e-12).log(), targets[:, place]) for place, p in enumerate(probabilities.values())]
+    terms = [
+        _nll(p.clamp_min(1e-12).log(), targets[:, place], average) for place, p in enumerate(probabilities.values())
+    ]
     return torch.stack(terms).sum()
 
 
@@ -80,11 +90,16 @@ def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
     return 0.5 * sum((side * (side.clamp_min(1e-12).log() - log_m)).sum(1) for side in (p, q))  # type: ignore[return-value]
 
 
-def haf(logits: dict[int, Tensor], targets: Tensor, taxonomy: Taxonomy) -> Tensor:
+def haf(logits: dict[int, Tensor], targets: Tensor, taxonomy: Taxonomy, average: Average = "level") -> Tensor:
     """The paper's form of HAF: Σ_h CE + ½ JS."""
-    return multi_ce(logits, targets) + 0.5 * js_consistency(logits, taxonomy)
+    return multi_ce(logits, targets, average) + 0.5 * js_consistency(logits, taxonomy)
 
 
-def _mean_nll(log_p: Tensor, columns: Tensor) -> Tensor:
-    labelled = (columns != UNKNOWN).sum().clamp_min(1)
-    return F.nll_loss(log_p, columns, ignore_index=UNKNOWN, reduction="sum") / labelled
+def averaged(total: Tensor, columns: Tensor, average: Average) -> Tensor:
+    """The sum over a level's labelled rows -> its mean over these, or over all rows; columns (B,) with -1 for none."""
+    rows = columns != UNKNOWN if average == "level" else torch.ones_like(columns)
+    return total / rows.sum().clamp_min(1)
+
+
+def _nll(log_p: Tensor, columns: Tensor, average: Average) -> Tensor:
+    return averaged(F.nll_loss(log_p, columns, ignore_index=UNKNOWN, reduction="sum"), columns, average)

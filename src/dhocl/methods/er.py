@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dhocl.augment import augment_each
 from dhocl.learner import Batch, Learner, Part, Setup, TrainSettings
+from dhocl.losses import Average
 from dhocl.memory import Memory, Reservoir
 from dhocl.network import Network, Output
 from dhocl.objectives import LossName, make_objective
@@ -20,6 +21,7 @@ from dhocl.taxonomy import Taxonomy
 @dataclass(frozen=True)
 class ReplaySettings(TrainSettings):
     loss: LossName = "haf"
+    average: Average = "level"  # of the loss of each level: over its labelled rows, or over all rows of the batch
 
 
 class ER(Learner):
@@ -29,7 +31,7 @@ class ER(Learner):
         self.setup = setup
         self.rng = Rng(setup.seed, "learner")
         self.net = Network(setup, settings)
-        self.objective = make_objective(settings.loss, self.net, settings.lr_heads, setup.seed)
+        self.objective = make_objective(settings.loss, self.net, settings.lr_heads, setup.seed, settings.average)
         self.memory = self.make_memory()
 
     def make_memory(self) -> Memory:
