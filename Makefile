@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install run test smoke soak bench lint type clean
+.PHONY: install run test smoke soak bench mutants lint type clean
 
 run: install  ## the demo: HALO on the embedded data set, then a page to look at
 	rm -rf runs/demo
@@ -27,6 +27,9 @@ soak: .venv/.dev  ## kill the service a hundred times while observations pour in
 
 bench: install  ## how fast it is; BENCH=--quick for a first look
 	$(BIN)/python benchmarks/speed.py $(BENCH)
+
+mutants: .venv/.dev  ## how many small changes to the code the tests notice; MUTANTS="losses --per-file 999" for some
+	$(BIN)/python benchmarks/mutants.py $(MUTANTS)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 
-from dhocl.losses import haf, jensen_shannon, js_consistency, mixture_nll, multi_ce
+from dhocl.losses import given_nll, haf, jensen_shannon, js_consistency, mixture_nll, multi_ce
 from dhocl.taxonomy import Label, Taxonomy
 from trees import balanced_tree
 
@@ -42,6 +43,11 @@ def test_averaged_by_sample_every_label_weighs_the_same() -> None:
         torch.testing.assert_close(loss, by_hand / 5)
 
 
+def test_a_single_label_is_its_own_mean() -> None:
+    logits = {0: torch.tensor([[0.0, 0.0], [9.0, 0.0]])}
+    torch.testing.assert_close(multi_ce(logits, torch.tensor([[1], [-1]])), torch.tensor(math.log(2)))
+
+
 def test_a_level_without_labels_adds_nothing_and_no_gradient() -> None:
     logits = {h: z.requires_grad_() for h, z in logits_for(TREE, 0).items()}
     targets = torch.tensor([[0, -1]] * 5)
@@ -60,6 +66,29 @@ def test_jensen_shannon_agrees_with_scipy_and_its_bounds(seed: int) -> None:
     torch.testing.assert_close(mine, jensen_shannon(q, p))
     assert (mine >= -1e-12).all()
     assert (mine <= math.log(2) + 1e-12).all()
+
+
+def test_probabilities_of_0_have_a_finite_loss() -> None:
+    p, q = torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([[0.0, 1.0, 0.0]])
+    torch.testing.assert_close(jensen_shannon(p, q), torch.tensor([math.log(2)]))
+    least = -math.log(1e-12)
+    torch.testing.assert_close(mixture_nll({0: p}, torch.tensor([[1]])), torch.tensor(least))
+    torch.testing.assert_close(given_nll({0: p[:, :2]}, torch.tensor([1]), balanced_tree(2)), torch.tensor([least]))
+
+
+@given(seeds)
+def test_given_nll_is_that_of_the_label_as_it_was_given(seed: int) -> None:
+    probabilities = {h: z.softmax(1) for h, z in logits_for(TREE, seed).items()}
+    nodes = torch.from_numpy(np.random.default_rng(seed).integers(len(TREE), size=5))
+    by_hand = [-probabilities[TREE.labels[n].level][row, TREE.column(n)].log() for row, n in enumerate(nodes.tolist())]
+    torch.testing.assert_close(given_nll(probabilities, nodes, TREE), torch.stack(by_hand))
+
+
+@given(seeds)
+def test_js_of_three_levels_is_the_sum_of_both_steps(seed: int) -> None:
+    logits = logits_for(balanced_tree(2, 2, 2), seed)
+    steps = [js_consistency({0: logits[h], 1: logits[h + 1]}, balanced_tree(2 * (h + 1), 2)) for h in (0, 1)]
+    torch.testing.assert_close(js_consistency(logits, balanced_tree(2, 2, 2)), sum(steps))
 
 
 def test_consistent_predictions_have_no_js_and_no_gradient() -> None:

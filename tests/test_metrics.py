@@ -52,6 +52,19 @@ def test_calibration_error_by_hand() -> None:
     assert calibration_error(torch.ones(3), torch.ones(3, dtype=torch.bool)) == 0
 
 
+@given(seeds, st.sampled_from([None, 1, 7]))
+def test_calibration_error_is_that_of_each_bin(seed: int, bins: int | None) -> None:
+    rng = np.random.default_rng(seed)
+    n = bins or 15
+    confidence, correct = np.append(rng.random(30), [0.0, 1.0]), rng.random(32) < 0.5
+    error = 0.0
+    for k in range(n):
+        inside = (confidence >= k / n) & ((confidence < (k + 1) / n) | (k == n - 1))
+        error += abs(confidence[inside].sum() - correct[inside].sum()) / 32
+    ours = calibration_error(torch.from_numpy(confidence), torch.from_numpy(correct), *([bins] if bins else []))
+    assert math.isclose(ours, error, abs_tol=1e-12)
+
+
 def test_areas_and_forgetting() -> None:
     assert area([None, 10.0, 20.0]) == 15.0
     assert forgetting([10.0, 50.0, None, 30.0]) == 20.0
@@ -146,6 +159,7 @@ def test_correlation_is_numpys() -> None:
     a, b = np.random.default_rng(0).random((2, 30))
     ours = correlation(torch.from_numpy(a), torch.from_numpy(b))
     assert math.isclose(ours, np.corrcoef(a, b)[0, 1])
+    assert math.isclose(correlation(torch.tensor([0.0, 0.1]), torch.tensor([0.1, 0.0])), -1), "however small"
     assert correlation(torch.ones(3), torch.arange(3)) is None
 
 
