@@ -100,7 +100,8 @@ class Step:
         return sum(experts) / len(experts)
 
     def ce(self, log_p: Tensor, targets: list[list[int]], h: int) -> Tensor:
-        return -torch.stack([log_p[i, path[h]] for i, path in enumerate(targets) if path[h] != -1]).mean()
+        nll = -torch.stack([log_p[i, path[h]] for i, path in enumerate(targets) if path[h] != -1])
+        return nll.mean() if self.settings.average == "level" else nll.sum() / len(targets)
 
     def half_js(self, z: list[Tensor], b: int) -> Tensor:
         """All classes are linked by now: the finer head's probabilities are summed over each family."""
@@ -156,6 +157,7 @@ def named(learner: HALO) -> Iterator[tuple[str, Tensor | None]]:
 
 VARIANTS = {
     "default": HaloSettings(**SMALL),
+    "averaged over samples": HaloSettings(average="sample", **SMALL),
     "an adapter": HaloSettings(adapter=True, **SMALL),
     "no prototypes": HaloSettings(hpr=False),
     "linear": HaloSettings(heads="linear", hpr=False),

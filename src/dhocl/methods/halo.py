@@ -13,7 +13,7 @@ from dhocl.errors import InputError
 from dhocl.heads.predla import PredLA, analytic_softmax
 from dhocl.heads.prototypes import HprSettings, Prototypes
 from dhocl.learner import Batch, Learner, Part, Setup, TrainSettings
-from dhocl.losses import haf, mixture_nll, multi_ce
+from dhocl.losses import Average, haf, mixture_nll, multi_ce
 from dhocl.memory import Reservoir
 from dhocl.methods.acil import AnalyticSettings, analytic_heads
 from dhocl.network import FrozenFeatures, Network, Output
@@ -34,6 +34,7 @@ class HaloSettings(TrainSettings, AnalyticSettings, HprSettings):
     lr_tau: float = 0.1
     delta: float = 0.5
     batch_statistics: bool = False  # batch normalisation in training mode
+    average: Average = "level"  # CE of a level: mean over its labelled rows; sample: over all rows of the batch
 
     positive = AnalyticSettings.positive | HprSettings.positive | {"linear_tau", "prototype_tau"}
 
@@ -80,7 +81,7 @@ class HALO(Learner):
         )
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
-        b = len(batch.y)
+        b, average = len(batch.y), self.settings.average
         self.memory.follow(taxonomy)
         replay = self.memory.sample(self.setup.replay_batch)
         x = torch.cat([batch.x, replay["x"]]) if replay else batch.x
@@ -98,9 +99,9 @@ class HALO(Learner):
         output = self.net(augment(x, self.rng, self.setup.flip))
         self.net.f.eval()
         again = output.rows(b, len(x))
-        terms = {"linear": multi_ce(output.rows(0, b).logits, targets[:b])}
+        terms = {"linear": multi_ce(output.rows(0, b).logits, targets[:b], average)}
         if replay:
-            terms["replay"] = haf(again.logits, targets[b:], taxonomy)
+            terms["replay"] = haf(again.logits, targets[b:], taxonomy, average)
         if self.prototypes:
             n = b if self.settings.printed else len(x)
             patches = self.prototypes.embed(output.map[:n])
@@ -113,7 +114,7 @@ class HALO(Learner):
             self.predla.grow(taxonomy.levels)
         if replay and phi:
             analytic = self.analytic(self.analytic.embed(replay["phi"]))
-            terms["mixture"] = mixture_nll(self.mixture(again, analytic), targets[b:])
+            terms["mixture"] = mixture_nll(self.mixture(again, analytic), targets[b:], average)
         self.net.step(torch.stack(list(terms.values())).sum())
 
         if self.predla and "mixture" in terms:
