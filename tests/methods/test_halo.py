@@ -91,7 +91,7 @@ class Step:
             alpha, tau = learner.predla._logits[h].softmax(0), learner.predla._log_tau[h].exp()
             return alpha[0] * (z / tau[0]).softmax(1) + alpha[1] * (analytic / tau[1]).softmax(1)
         experts = [(z / s.linear_tau).softmax(1), (analytic * z.shape[1] ** 0.5 / s.analytic_tau).softmax(1)]
-        if learner.prototypes:
+        if learner.prototypes and s.prototypes_predict:
             bank, rows = learner.prototypes._banks[h].parameter, []
             for patches in learner.prototypes.embed(fmap):
                 best = [[F.cosine_similarity(patches, p[None]).amax() for p in own] for own in bank]
@@ -158,6 +158,7 @@ def named(learner: HALO) -> Iterator[tuple[str, Tensor | None]]:
 VARIANTS = {
     "default": HaloSettings(**SMALL),
     "averaged over samples": HaloSettings(average="sample", **SMALL),
+    "two experts": HaloSettings(prototypes_predict=False, **SMALL),
     "an adapter": HaloSettings(adapter=True, **SMALL),
     "no prototypes": HaloSettings(hpr=False),
     "linear": HaloSettings(heads="linear", hpr=False),

@@ -28,6 +28,7 @@ class HaloSettings(TrainSettings, AnalyticSettings, HprSettings):
     heads: Literal["both", "linear", "analytic"] = "both"
     hpr: bool = True
     mixing: Literal["equal", "replay"] = "equal"  # how PredLA weighs the heads; replay: the paper's rule
+    prototypes_predict: bool = True  # as a third expert, with equal mixing
     linear_tau: float = 2.0  # of equal mixing, as is the next
     prototype_tau: float = 2.0
     lr_alpha: float = 1e-2  # of the paper's rule, as are the next two
@@ -138,7 +139,7 @@ class HALO(Learner):
             {level: (z / s.linear_tau).softmax(1) for level, z in output.logits.items()},
             {level: analytic_softmax(z, s.analytic_tau) for level, z in analytic.items()},
         ]
-        if self.prototypes:
+        if self.prototypes and s.prototypes_predict:
             prototypes = self.prototypes.logits(self.prototypes.embed(output.map))
             experts.append({level: (z / s.prototype_tau).softmax(1) for level, z in prototypes.items()})
         return {level: torch.stack([p[level] for p in experts]).mean(0) for level in output.logits}

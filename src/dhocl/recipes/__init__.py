@@ -257,6 +257,28 @@ RECIPES: dict[str, Recipe] = {
         ),
         (Structure(),),
     ),
+    "hpr": Recipe(
+        "What the prototypes need to help",
+        "beyond the paper",
+        grid(
+            "cifar100",
+            "cub200",
+            "glyphs",
+            rows={
+                name: {"method": "halo", "settings": settings}
+                for name, settings in {
+                    "halo": {},
+                    "no prototypes": {"hpr": False},
+                    "prototypes do not predict": {"prototypes_predict": False},
+                    "adapter": {"adapter": True, "lr_prototypes": 3e-3},
+                    "adapter, middle map": {"adapter": True, "lr_prototypes": 3e-3, "map_stride": 16},
+                    "rate of the backbone": {"lr_prototypes": 1e-4},
+                    "no regulariser": {"lambda": 0.0},
+                }.items()
+            },
+        ),
+        (Numbers(), Bars("AAUC")),
+    ),
     "learning_curves": Recipe(
         "Accuracy over the stream",
         "Figures 4 and 8",
