@@ -116,7 +116,7 @@ def test_methods_are_listed_on_a_line_each(capsys: pytest.CaptureFixture[str], m
     monkeypatch.setenv("COLUMNS", "80")
     _, output, _ = command(capsys, monkeypatch, "list", "methods")
     lines = output.splitlines()[1:]
-    assert len(lines) == len(METHODS) == 20
+    assert len(lines) == len(METHODS) == 21
     for line, (name, method) in zip(lines, METHODS.items(), strict=True):
         assert line.split()[0] == name
         assert method.summary in line

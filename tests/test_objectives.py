@@ -125,7 +125,7 @@ def test_the_projection_of_hcon_is_trained_at_the_rate_of_the_heads() -> None:
     assert isinstance(objective, Contrastive)
     shapes = [tuple(p.shape) for p in objective.projection.parameters()]
     assert shapes == [(64, 64), (64,), (128, 64), (128,)]
-    trained = {id(p): group["lr"] for group in net.optimizer._adam.param_groups for p in group["params"]}
+    trained = {id(p): group["lr"] for group in net.optimizer._fixed.param_groups for p in group["params"]}
     assert [trained[id(p)] for p in objective.projection.parameters()] == [0.25] * 4
 
 

@@ -94,22 +94,23 @@ def result_table(record: Record, config: RunConfig) -> Table:
     """The paper's five numbers and the last accuracy of each level: both populations, by both decodings."""
     summary, names = record.summary(), record.describe()["levels"]
     meanings = "\n".join(f"{name or 'streamed'}: {meaning}" for name, meaning in POPULATIONS.items())
-    table = Table(title=f"{config.method} on {config.dataset}", title_justify="left")
+    table = Table(title=f"{config.method} on {config.dataset}", title_justify="left", box=None, pad_edge=False)
     table.caption, table.caption_justify = meanings, "left"
     table.add_column("test images", no_wrap=True)
-    table.add_column("decoding", no_wrap=True)
     decodings = {"by level": "", "by path": "path."}
     if config.decode == "path":
         decodings = dict(reversed(decodings.items()))
     levels = sorted(summary["level_accuracy"], key=int)
-    for name in ("AAUC", "FAUC", "MS ↓", "FFAcc", "FAAcc", *(names[int(level)] for level in levels)):
+    for name in ("AAUC", "FAUC", "MS ↓", "FFAcc", "FAAcc"):
         table.add_column(name, justify="right", no_wrap=True)
+    for level in levels:
+        table.add_column(names[int(level)], justify="right", overflow="fold")
     for population, (title, decoding) in product(POPULATIONS, decodings.items()):
         prefix = f"{population}.{decoding}" if population else decoding
         digits = {"AAUC": 1, "FAUC": 1, "MS": 2, "FFAcc": 1, "FAAcc": 1}
         five = [_number(summary[prefix + name], places) for name, places in digits.items()]
         last = [_number(summary[prefix + "level_accuracy"].get(level)) for level in levels]
-        table.add_row(population or "streamed", title, *five, *last)
+        table.add_row(f"{population or 'streamed'}, {title}", *five, *last)
     return table
 
 

@@ -37,7 +37,6 @@ class Method(NamedTuple):
 
 METHODS: dict[str, Method] = {
     "halo": Method(HALO, HaloSettings, "linear and analytic heads, prototypes", "Wang, ICML 2026"),
-    "halo_printed": Method(HALO, PrintedSettings, "halo without our fixes, as its paper prints it", "Wang, ICML 2026"),
     "er": Method(ER, ReplaySettings, "replay from a reservoir", "Rolnick, NeurIPS 2019"),
     "cbrs": Method(CBRS, ReplaySettings, "replay from a reservoir balanced by class", "Chrysakis, ICML 2020"),
     "mir": Method(MIR, MirSettings, "replays what the next step would hurt most", "Aljundi, NeurIPS 2019"),
@@ -55,6 +54,7 @@ METHODS: dict[str, Method] = {
     "nsce": Method(NsCE, NsceSettings, "spread classifier, rare thorough replay", "Wang, NeurIPS 2024"),
     "ccl_dc": Method(CCLDC, CclDcSettings, "two networks teach each other hard views", "Wang, CVPR 2024"),
     "onlora": Method(OnLoRA, OnLoraSettings, "low-rank changes, merged at plateaus", "Wei, WACV 2025"),
+    "halo_printed": Method(HALO, PrintedSettings, "halo as the paper prints it", "Wang, ICML 2026"),
     "finetune": Method(Finetune, ReplaySettings, "no memory: the floor", "-"),
     "joint": Method(Joint, JointSettings, "everything kept and repeated: the ceiling", "-"),
 }
