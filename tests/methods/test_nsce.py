@@ -211,6 +211,21 @@ def test_the_stream_alone_between_rounds_and_two_to_three_passes_in_a_round() ->
     assert passes(without.net.f) == 8 * 24 + 2 * 2 * 3 * 20
 
 
+def test_a_pair_is_confused_when_more_than_a_fifth_of_a_class_is_taken_for_the_other() -> None:
+    learner = NsCE(setup(buffer=40), NsceSettings())
+    tree = feed(learner, stream(10, levels=(1,))).taxonomy
+    targets = tree.complete(learner.memory.nodes)
+    rows = (targets[:, -1] == 0).nonzero()[:, 0]
+    least = len(rows) // 5 + 1
+    for count, pairs in ((least - 1, []), (least, [(1, (0, 3))])):
+        taken, told = targets.clone(), []
+        taken[rows[:count], -1] = 3
+        learner.go_over = lambda b, tree, taken=taken: taken  # type: ignore[method-assign]
+        learner.tell_apart = lambda level, pair, *_, told=told: told.append((level, pair))  # type: ignore[method-assign]
+        learner.rehearse(12, tree)
+        assert told == pairs
+
+
 @pytest.mark.parametrize(("samples", "every"), [(80, 8), (160, 16), (None, 500)])
 def test_by_default_a_round_comes_ten_times_a_stream(samples: int | None, every: int) -> None:
     learner, sizes = NsCE(setup()._replace(samples=samples), NsceSettings()), []
