@@ -228,8 +228,9 @@ def test_the_table_after_a_run_has_both_populations(halo_run: Path, decode: str,
     record = Record(halo_run)
     table = display.result_table(record, RunConfig(decode=decode))
     keys = [population + prefix for population in ("", "open.") for prefix in prefixes]
-    first, _, aauc, *_ = ([*column.cells] for column in table.columns)
-    assert first == ["streamed", "streamed", "open", "open"]
+    first, aauc, *_ = ([*column.cells] for column in table.columns)
+    ways = [{"": "by level", "path.": "by path"}[prefix] for prefix in prefixes]
+    assert first == [f"{population}, {way}" for population in ("streamed", "open") for way in ways]
     assert aauc == [f"{record.summary()[key + 'AAUC']:.1f}" for key in keys]
     assert len(set(aauc)) > 2
     assert all(sentence in str(table.caption) for sentence in POPULATIONS.values())
