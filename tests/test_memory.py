@@ -1,17 +1,18 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from dhocl.memory import Reservoir
+from dhocl.memory import Everything, Memory, Reservoir
 from dhocl.rng import Rng
 from dhocl.taxonomy import Label, Taxonomy
 
 
-def offer(memory: Reservoir, start: int, n: int) -> None:
+def offer(memory: Memory, start: int, n: int) -> None:
     numbers = torch.arange(start, start + n)
     memory.insert(x=numbers[:, None].expand(-1, 3).to(torch.uint8), y=numbers)
 
@@ -99,3 +100,72 @@ def test_items_of_a_merged_class_become_those_of_its_accepted_class() -> None:
     tree.merge(1, 2)
     memory.follow(tree)
     assert memory.nodes.tolist() == [0, 2, 2, 2]
+
+
+class Counting(Reservoir):
+    joined = 0
+
+    def join(self, taxonomy: Taxonomy) -> None:
+        self.joined += 1
+        super().join(taxonomy)
+
+
+def test_labels_are_looked_at_again_only_after_a_merge() -> None:
+    tree, memory = Taxonomy(), Counting(9, Rng(0, "memory"))
+    nodes = [tree.add(Label(name, 0)) for name in "abcd"]
+    memory.insert(y=torch.tensor(nodes))
+    counts = []
+    for into in (1, 2):
+        for _ in range(2):
+            memory.follow(tree)
+            counts.append(memory.joined)
+        tree.merge(into - 1, into)
+        memory.follow(tree)
+        counts.append(memory.joined)
+    assert counts == [0, 0, 1, 1, 1, 2]
+    assert memory.nodes.tolist() == [2, 2, 2, 3]
+
+
+def test_what_is_kept_beside_images_and_labels() -> None:
+    memory = Reservoir(3, Rng(0, "memory"))
+    assert memory.nodes.dtype == torch.long
+    assert memory.nodes.shape == (0,)
+    wanted = torch.arange(8.0).view(4, 2).double().requires_grad_()
+    memory.insert(y=torch.arange(4), feature=wanted[:, None])
+    assert memory.columns["feature"].dtype == torch.double
+    assert memory.columns["feature"].shape == (3, 1, 2)
+    assert torch.equal(memory.columns["feature"][:, 0], wanted.detach()[memory.nodes])
+    other = Reservoir(3, Rng(0, "memory"))
+    other.insert(y=torch.arange(2), score=torch.zeros(2))
+    other.load_state_dict(memory.state_dict())
+    assert other.columns.keys() == {"y", "arrived", "feature"}, "nothing is left of before"
+    assert all(torch.equal(other.columns[name], column) for name, column in memory.columns.items())
+    assert all(other.columns[name].dtype == column.dtype for name, column in memory.columns.items())
+    assert (other.size, other.seen) == (3, 4)
+
+
+def test_everything_is_kept_and_room_doubles() -> None:
+    memory, capacities = Everything(0, Rng(0, "memory")), []
+    came = 0
+    for n in (3, 1, 2, 9):
+        offer(memory, came, n)
+        came += n
+        capacities.append(memory.capacity)
+        assert memory.nodes.tolist() == memory.columns["arrived"][:came].tolist() == list(range(came))
+        assert memory.columns["x"][:came, 0].tolist() == list(range(came))
+    assert capacities == [3, 6, 6, 15]
+    again = Everything(0, Rng(0, "memory"))
+    again.load_state_dict(memory.state_dict())
+    offer(again, came, 2)
+    assert again.nodes.tolist() == list(range(came + 2))
+    assert again.capacity == 30
+    roomy = Everything(99, Rng(0, "memory"))
+    roomy.load_state_dict(memory.state_dict())
+    assert roomy.capacity == len(roomy.columns["y"]) == 99
+
+
+def test_a_memory_needs_a_size_and_a_policy() -> None:
+    with pytest.raises(ValueError, match="-1"):
+        Reservoir(-1, Rng(0, "memory"))
+    with pytest.raises(NotImplementedError):
+        Memory(1, Rng(0, "memory")).insert(y=torch.arange(1))

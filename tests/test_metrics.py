@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhocl.decode import best_path, decode_paths, known_paths
+from dhocl.decode import best_path, decode_paths, folded, known_paths
 from dhocl.metrics import (
     accuracy,
     area,
@@ -229,3 +229,30 @@ def test_known_paths_end_where_nothing_is_below() -> None:
         (0, 0, 0),
         (1, -1, -1),
     ]
+
+
+def test_predictions_of_an_older_tree_are_widened() -> None:
+    tree = balanced_tree(2)
+    p = {0: torch.tensor([[0.3, 0.7]])}
+    assert folded(p, tree) is p
+    tree.add(Label("new", 0))
+    torch.testing.assert_close(folded(p, tree)[0], torch.tensor([[0.3, 0.7, 0.0]]))
+
+
+def test_certain_predictions_that_contradict_each_other_are_decoded() -> None:
+    """Sure of the first root and of a child of the second: the two paths that are half right share the belief."""
+    tree = balanced_tree(2, 2)
+    p = {0: torch.tensor([[1.0, 0.0]]), 1: torch.tensor([[0.0, 0.0, 0.0, 1.0]])}
+    torch.testing.assert_close(decode_paths(p, tree)[0], torch.tensor([[2 / 3, 1 / 3]]))
+    torch.testing.assert_close(decode_paths(p, tree)[1], torch.tensor([[1 / 3, 1 / 3, 0.0, 1 / 3]]))
+
+
+def test_a_level_that_only_an_impossible_path_reaches_stays_finite() -> None:
+    tree = Taxonomy()
+    for name, depth in (("a", 5), ("b", 4)):
+        for level in range(depth):
+            node = tree.add(Label(f"{name}{level}", level))
+            if level:
+                tree.link(node, node - 1)
+    p = {level: torch.tensor([[0.0, 1.0]]) for level in range(4)} | {4: torch.tensor([[1.0]])}
+    assert all(torch.isfinite(q).all() for q in decode_paths(p, tree).values())
