@@ -153,8 +153,8 @@ def alignment(quick: bool) -> list[Row]:
     for classes, levels in ((100, 3), (1000, 7)) if quick else ((100, 3), (1000, 3), (1000, 7), (10_000, 7)):
         tree = full_tree(classes, levels)
         optimizer = Optimizer(0.0)
-        prototypes = Prototypes(112, HprSettings(), optimizer, 0)
-        patches = torch.randn(48, 16, 256, requires_grad=True)
+        prototypes = Prototypes(320, HprSettings(), optimizer, 0)  # the last map of EfficientNet-Lite0 at 64 px
+        patches = torch.randn(48, 4, 320, requires_grad=True)
         prototypes.grow(patches, torch.full((48, levels), UNKNOWN), tree)
         for _ in range(20):
             prototypes.tick()
