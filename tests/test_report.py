@@ -24,6 +24,8 @@ from dhocl.report.compare import CURVES, compare
 from dhocl.report.exhibits import moments, structure
 from dhocl.report.figures import scaled
 from dhocl.report.reading import read
+from dhocl.report.single import single
+from dhocl.report.svg import Panel
 from dhocl.report.tree import angles, branches, draw, links, walk
 from dhocl.taxonomy import Event, Label, Taxonomy
 from trees import apply, balanced_tree, changes
@@ -223,6 +225,22 @@ def test_each_population_has_its_numbers_and_a_sentence(halo: Page, tmp_path: Pa
             assert any(sentence in text for text in page.texts("p"))
 
 
+def test_open_curves_are_those_of_all_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: dict[str, list[Panel]] = {}
+    for module in ("figures", "compare"):
+        monkeypatch.setattr(f"dhocl.report.{module}.plot", lambda name, panels: drawn.setdefault(name, panels))
+    records = [
+        Record(make_run(tmp_path / name, RunConfig(method=name), gain)) for name, gain in (("er", 0), ("acil", 5))
+    ]
+    curves = [
+        [[line["accuracy"] for line in r.curve()], [line["open"]["accuracy"] for line in r.curve()]] for r in records
+    ]
+    single(records[0])
+    compare(records)
+    assert [line.y for line in drawn["populations"][0].lines] == curves[0]
+    assert [line.y for line in drawn["open-accuracy"][0].lines] == [own[1] for own in curves]
+
+
 @pytest.mark.parametrize(("decode", "prefixes"), [("level", ["", "path."]), ("path", ["path.", ""])])
 def test_the_table_after_a_run_has_both_populations(halo_run: Path, decode: str, prefixes: list[str]) -> None:
     record = Record(halo_run)
@@ -339,10 +357,11 @@ def test_prototypes_are_compared_with_the_tree_of_their_time(finished: Record) -
     assert len({p.name for p in pictures}) == 6
     for scores, picture in zip(kept.values(), pictures[::2], strict=True):
         assert f"Correlation with the tree {scores['structure']['prototypes.2']:.2f}." in picture.shown.caption
-    early = pictures[0].figure.axes[0].images[0].get_array()  # distances in the tree as known at step 4
+    truth, learned = (pictures[0].figure.axes[place].images[0].get_array() for place in (0, 1))
     then = Taxonomy.replay(event for event in run.taxonomy.events if event.time <= 4)
-    assert early.shape == (widths[0], widths[0])
-    assert sorted(early.flatten()) == pytest.approx(sorted(scaled(then.distances(2)).flatten().tolist()))
+    for shown, matrix in ((truth, then.distances(2)), (learned, finished.matrices(10)["prototypes.2"])):
+        assert shown.shape == (widths[0], widths[0])
+        assert sorted(shown.flatten()) == pytest.approx(sorted(scaled(matrix).flatten().tolist()))
 
 
 def test_labels_name_what_differs(tmp_path: Path) -> None:
