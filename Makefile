@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install run test smoke soak bench mutants lint type clean
+.PHONY: install run test smoke soak bench mutants lint type docs clean
 
 run: install  ## the demo: HALO on the embedded data set, then a page to look at
 	rm -rf runs/demo
@@ -38,9 +38,12 @@ lint: .venv/.dev
 type: .venv/.dev
 	$(BIN)/mypy
 
+docs: .venv/.dev  ## the site, in site/: open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 .venv/.dev: $(STAMP)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 clean:
-	rm -rf .venv runs build
+	rm -rf .venv runs build site

@@ -1,4 +1,4 @@
-"""How true the service's probabilities are, before and after calibration, on a stream that it predicts and then learns.
+"""Expected calibration error of a model's probabilities before and after calibration, on a stream.
 
     python benchmarks/calibration.py [--samples 3000] [--backbone efficientnet_lite0] [--method halo] [--out FILE]
 
@@ -19,15 +19,13 @@ import torch
 import typer
 from rich.progress import track
 
-from dhocl.classifier import Classifier
-from dhocl.config import RunConfig
-from dhocl.knowledge import Oracle
-from dhocl.metrics import calibration_error
-from dhocl.run import load_dataset, make_plan
-from dhocl.service.beliefs import believe
-from dhocl.service.model import Model
+from dhocl.core.decode import believe, merge_synonyms
+from dhocl.core.taxonomy import UNKNOWN, Label
+from dhocl.experiment.config import RunConfig
+from dhocl.experiment.metrics import calibration_error
+from dhocl.experiment.run import load_dataset, make_plan
+from dhocl.model import Model, ModelConfig
 from dhocl.stream import Stream
-from dhocl.taxonomy import UNKNOWN, Label
 
 Answers = dict[str, list[tuple[float, bool]]]  # rank -> probability of the answer, and whether it was right
 
@@ -38,10 +36,9 @@ def error(answers: list[tuple[float, bool]]) -> float:
 
 def note(model: Model, x: torch.Tensor, labels: list[Label], raw: Answers, calibrated: Answers) -> None:
     """What the model says of these images before it learns them."""
-    tree, view = model.taxonomy, model.view()
-    p = model.classifier.probabilities(list(x.permute(0, 2, 3, 1).numpy()))
-    plain = believe(p, view.paths, dict.fromkeys(view.betas, 1.0), 1.0)
-    sharp = believe(p, view.paths, view.betas, view.path_beta)
+    tree, names = model.taxonomy, model.config.levels
+    plain = believe(merge_synonyms(model.learner.predict(x), tree), tree)
+    sharp = model.beliefs(x)
     for row, label in enumerate(labels):
         if label not in tree:
             continue
@@ -50,11 +47,11 @@ def note(model: Model, x: torch.Tensor, labels: list[Label], raw: Answers, calib
             best = said.paths[said.posterior[row].argmax()].tolist()
             for place, level in enumerate(tree.levels):
                 if truth[place] != UNKNOWN:
-                    top = said.ranks[level][row].max(0)
-                    answers[model.ranks[level]].append((float(top.values), int(top.indices) == truth[place]))
+                    top = said.levels[level][row].max(0)
+                    answers[names[level]].append((float(top.values), int(top.indices) == truth[place]))
                 if truth[place] != UNKNOWN and best[place] != UNKNOWN:
                     p_node = said.marginal(row, place, best[place])
-                    answers[f"path, {model.ranks[level]}"].append((p_node, best[place] == truth[place]))
+                    answers[f"path, {names[level]}"].append((p_node, best[place] == truth[place]))
 
 
 def main(
@@ -65,24 +62,15 @@ def main(
 ) -> None:
     config = RunConfig(method, samples=samples, test_samples=220, image_size=64)
     dataset = load_dataset(config)
-    model = Model(
-        Classifier(
-            dataset.levels,
-            source=Oracle(dataset.tree),
-            method=method,
-            backbone=backbone,
-            image_size=64,
-            flip=dataset.flip,
-        )
-    )
+    made_of = ModelConfig(dataset.levels, method=method, backbone=backbone, image_size=64, flip=dataset.flip)
+    model = Model(made_of, tree=dataset.tree)
     raw: Answers = defaultdict(list)
     calibrated: Answers = defaultdict(list)
     batches = Stream(dataset, make_plan(config, dataset).table, 32).batches()
     for x, labels in track(batches, "learning", total=-(-samples // 32)):
         if len(model.taxonomy):
             note(model, x, labels, raw, calibrated)
-        names = [(label.name, dataset.levels[label.level]) for label in labels]
-        model.learn(list(x.permute(0, 2, 3, 1).numpy()), names)
+        model.observe(x, labels)
     report = {
         rank: {
             "answers": len(raw[rank]),
@@ -95,9 +83,6 @@ def main(
     print("| rank | answers | right | ECE before | ECE after |\n|---|---:|---:|---:|---:|")
     for rank, row in report.items():
         print(f"| {rank} | {row['answers']} | {row['right']} | {row['ece_before']} | {row['ece_after']} |")
-    view = model.view()
-    print("β at the end:", {model.ranks[level]: round(beta, 2) for level, beta in view.betas.items()}, end=" ")
-    print("paths:", round(view.path_beta, 2))
     if out:
         out.write_text(json.dumps({"method": method, "backbone": backbone, "ranks": report}, indent=1) + "\n")
 

@@ -15,14 +15,14 @@ from halo_step import SIZE, Step
 from timing import Row, milliseconds, take_turns
 from worlds import World, full_tree, grow, names
 
-from dhocl import backbones
-from dhocl.heads.analytic import AnalyticHead
-from dhocl.heads.linear import LinearHeads
-from dhocl.heads.prototypes import HprSettings, Prototypes
-from dhocl.memory import Reservoir
-from dhocl.optim import Optimizer
-from dhocl.rng import Rng
-from dhocl.taxonomy import UNKNOWN, Label, Taxonomy
+from dhocl.core.rng import Rng
+from dhocl.core.taxonomy import UNKNOWN, Label, Taxonomy
+from dhocl.nn import backbones
+from dhocl.nn.heads.analytic import AnalyticHead
+from dhocl.nn.heads.linear import LinearHeads
+from dhocl.nn.heads.prototypes import HprSettings, Prototypes
+from dhocl.nn.memory import Reservoir
+from dhocl.nn.optim import Optimizer
 
 
 def megabytes() -> float:

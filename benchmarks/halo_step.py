@@ -19,20 +19,20 @@ from torch.nn.functional import conv2d, pad, relu6
 from torch.profiler import ProfilerActivity, profile, record_function
 from worlds import BATCH, REPLAY, World, full_tree, make_learner
 
-from dhocl import backbones
-from dhocl.backbones import Backbone, frozen
-from dhocl.backbones.layers import ConvNorm
 from dhocl.data.files import read_ahead
-from dhocl.heads.analytic import AnalyticHeads
-from dhocl.heads.linear import LinearHeads
-from dhocl.heads.predla import PredLA
-from dhocl.heads.prototypes import Prototypes
 from dhocl.knowledge import Curator, Oracle
-from dhocl.learner import Batch
-from dhocl.memory import Memory
 from dhocl.methods import halo
-from dhocl.network import FrozenFeatures
-from dhocl.optim import Optimizer
+from dhocl.nn import backbones
+from dhocl.nn.backbones import Backbone, frozen
+from dhocl.nn.backbones.layers import ConvNorm
+from dhocl.nn.heads.analytic import AnalyticHeads
+from dhocl.nn.heads.linear import LinearHeads
+from dhocl.nn.heads.predla import PredLA
+from dhocl.nn.heads.prototypes import Prototypes
+from dhocl.nn.learner import Batch
+from dhocl.nn.memory import Memory
+from dhocl.nn.network import FrozenFeatures
+from dhocl.nn.optim import Optimizer
 
 SIZE = 64
 
@@ -59,7 +59,7 @@ class Plain(nn.Module):
 
     def __init__(self, layer: ConvNorm) -> None:
         super().__init__()
-        self.conv, self.norm = layer.conv, layer.norm
+        self.conv, self.norm, self.relu6 = layer.conv, layer.norm, layer.relu6
 
     def forward(self, x: Tensor) -> Tensor:
         k, s, groups = self.conv.kernel_size[0], self.conv.stride[0], self.conv.groups
@@ -68,7 +68,7 @@ class Plain(nn.Module):
         else:  # TensorFlow's padding of an even size
             y = conv2d(pad(x, (k // 2 - 1, k // 2) * 2), self.conv.weight, stride=s, groups=groups)
         y = self.norm(y)
-        return relu6(y, inplace=True) if self.conv.relu6 else y
+        return relu6(y, inplace=True) if self.relu6 else y
 
 
 def in_plain_layers(backbone: Backbone) -> Backbone:

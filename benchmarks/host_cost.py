@@ -13,10 +13,10 @@ from timing import Row, afresh, excess, ratio
 from torch import Tensor, nn
 from worlds import BATCH, REPLAY, World, full_tree, make_learner
 
-from dhocl.backbones import Backbone
+from dhocl.core.taxonomy import Taxonomy
 from dhocl.knowledge import Curator, Oracle
-from dhocl.learner import Batch
-from dhocl.taxonomy import Taxonomy
+from dhocl.nn.backbones import Backbone
+from dhocl.nn.learner import Batch
 
 SIZE = 32
 BUFFER = 1000

@@ -34,7 +34,7 @@ import typer
 from mutation import Injected, Mutant, mutants, trial
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = ["losses", "metrics.py", "decode.py", "memory.py", "heads", "methods"]
+MODULES = ["nn/losses", "experiment/metrics.py", "core/decode.py", "nn/memory.py", "nn/heads", "methods"]
 PRELOADED = ("torch.distributed.tensor", "scipy.stats", "sklearn.linear_model", "PIL.ImageFont")
 ENOUGH = 0.9
 
@@ -54,10 +54,10 @@ class Module(NamedTuple):
 def find_modules(root: Path, names: list[str]) -> Iterator[Module]:
     """Its tests import it or, where none does, its package, and are not named after another head or method."""
     package, imports = root / "src" / "dhocl", {p: imported(p) for p in sorted((root / "tests").rglob("test_*.py"))}
-    taken = {f"test_{p.stem}" for p in [*package.glob("heads/*.py"), *package.glob("methods/*.py")]}
+    taken = {f"test_{p.stem}" for p in [*package.glob("nn/heads/*.py"), *package.glob("methods/*.py")]}
     for path in (p for n in names for p in (sorted((package / n).glob("[!_]*.py")) or [package / n])):
         own, parts = f"test_{path.stem}", ["dhocl", *path.relative_to(package).with_suffix("").parts]
-        suite = [root / "tests" / "test_methods.py"] if parts[1] == "methods" else []
+        suite = [root / "tests" / "methods" / "test_methods.py"] if parts[1] == "methods" else []
         of, of_package = (
             [p for p, found in imports.items() if prefix in found and (p.stem == own or p.stem not in taken)]
             for prefix in (".".join(parts), ".".join(parts[:-1]))

@@ -2,9 +2,10 @@
 
     python benchmarks/search.py --data DIR [METHOD ...] [--seed 100] [--out runs/search]
 
-Backbone rates 1e-5, 1e-4 and 3e-4, head rates 1e-3 and 3e-3; CIFAR-100 (6,000 images at 64 px) and CUB-200 (3,000 at 96
-px) as at mini scale, evaluated on held-out training images. One setting is chosen for both: the highest mean AAUC. Stop
-it at any time and call it again: finished runs are kept. DIR holds the published archives.
+Backbone rates 1e-5, 1e-4 and 3e-4, head rates 1e-3 and 3e-3; streams of half the length of mini scale (CIFAR-100: 3,000
+images at 64 px, CUB-200: 1,500 at 96 px), evaluated on held-out training images. One setting is chosen for both data
+sets: the highest mean AAUC. Stop it at any time and call it again: finished runs are kept. DIR holds the published
+archives.
 """
 
 from __future__ import annotations
@@ -16,24 +17,24 @@ from typing import Annotated
 
 import typer
 
-from dhocl.config import RunConfig
-from dhocl.display import watch_sweep
-from dhocl.learner import TrainSettings
+from dhocl.cli.display import watch_sweep
+from dhocl.experiment.config import RunConfig
+from dhocl.experiment.recipes import BASES, Scale
+from dhocl.experiment.record import Record
+from dhocl.experiment.sweep import Job, start
+from dhocl.experiment.sweep.folder import run_name
 from dhocl.methods import METHODS
-from dhocl.recipes import BASES, Scale
-from dhocl.record import Record
-from dhocl.sweep import Job, start
-from dhocl.sweep.folder import run_name
+from dhocl.nn.learner import TrainSettings
 
 SETS = ("cifar100", "cub200")
 BACKBONE, HEADS = (1e-5, 1e-4, 3e-4), (1e-3, 3e-3)
-LONG = {"ccl_dc", "joint"}  # over 5 times the cost of replay: on a third of the stream
+LONG = {"ccl_dc", "joint"}  # over 5 times the cost of replay: a third as many images
 TRAINED = [name for name, method in METHODS.items() if issubclass(method.settings, TrainSettings)]
 
 
 def job(method: str, dataset: str, rates: tuple[float, float], seed: int, data: Path, out: Path) -> Job:
     base = BASES[Scale.mini][dataset]
-    samples = base["samples"] // (3 if method in LONG else 1)
+    samples = base["samples"] // (6 if method in LONG else 2)
     rest = {"samples": samples, "test_samples": 1000, "eval_every": samples // 6, "data": str(data.absolute())}
     settings = dict(zip(("lr_backbone", "lr_heads"), rates, strict=True))
     config = RunConfig(method=method, dataset=dataset, holdout=True, seed=seed, settings=settings)

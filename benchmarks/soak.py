@@ -27,7 +27,7 @@ import numpy as np
 import typer
 from PIL import Image
 
-from dhocl import checkpoint
+from dhocl.core import checkpoint
 
 SIZE = 16
 KINDS = ("bird", "fish", "moss")
@@ -125,7 +125,7 @@ def _learned(folder: Path) -> tuple[Counter[bytes], dict[str, Any]]:
     """How often each image is in the learner's memory, and the service's own account."""
     state = checkpoint.load_newest(folder / "checkpoints")
     assert state is not None
-    images = state["classifier"]["learner"]["memory"]["columns"]["x"].permute(0, 2, 3, 1).contiguous().numpy()
+    images = state["model"]["learner"]["memory"]["columns"]["x"].permute(0, 2, 3, 1).contiguous().numpy()
     return Counter(image.tobytes() for image in images), state["service"]
 
 

@@ -22,7 +22,7 @@ import whole_run
 from rich.console import Console
 from timing import Row
 
-from dhocl.allocator import keep_freed_memory
+from dhocl.core.process import keep_freed_memory
 
 THREADS = 2
 

@@ -18,12 +18,11 @@ import torch
 import typer
 from rich.progress import track
 
-from dhocl import backbones
-from dhocl.config import RunConfig
-from dhocl.knowledge import Curator
-from dhocl.learner import Batch
+from dhocl.experiment.config import RunConfig
+from dhocl.experiment.run import load_dataset, make_model, make_plan
+from dhocl.knowledge import Curator, Oracle
 from dhocl.methods import METHODS
-from dhocl.run import load_dataset, make_learner, make_plan, make_source
+from dhocl.nn.learner import Batch
 from dhocl.stream import Stream
 
 TURN = 2  # batches
@@ -37,14 +36,13 @@ def main(
     torch.set_num_threads(threads)
     config = RunConfig(samples=samples, test_samples=220, image_size=64, buffer=200)
     dataset = load_dataset(config)
-    curator = Curator(make_source(config, dataset))
+    curator = Curator(Oracle(dataset.tree), config.delay)
     seen = []
     for x, labels in Stream(dataset, make_plan(config, dataset).table, config.batch).batches():
         y = curator.observe(labels)
         seen.append((Batch(x, y), curator.taxonomy.dumps()))
     learners = {
-        name: make_learner(dataclasses.replace(config, method=name), dataset, backbones.load(config.backbone), samples)
-        for name in METHODS
+        name: make_model(dataclasses.replace(config, method=name), dataset, samples).learner for name in METHODS
     }
     spent = dict.fromkeys(METHODS, 0.0)
     for turn in track([seen[i : i + TURN] for i in range(0, len(seen), TURN)], "taking turns"):

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from timing import Row
 
-from dhocl.config import RunConfig
-from dhocl.run import load_dataset, run
-from dhocl.sweep import Job, start
+from dhocl.experiment.config import RunConfig
+from dhocl.experiment.run import load_dataset, run
+from dhocl.experiment.sweep import Job, start
 
 
 def evaluation(quick: bool, data: Path | None) -> list[Row]:

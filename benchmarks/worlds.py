@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dhocl.backbones import Backbone
-from dhocl.learner import Batch, Learner, Setup
+from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.methods import METHODS
-from dhocl.taxonomy import Label, Taxonomy
+from dhocl.nn.backbones import Backbone
+from dhocl.nn.learner import Batch, Learner, Setup
 
 BATCH, REPLAY = 32, 16
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,11 +8,9 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
-from dhocl.config import RunConfig
 from dhocl.data import Selection, load
-from dhocl.record import Record
-
-sys.path.insert(0, str(Path(__file__).parent))  # for tests/trees.py, from whichever folder a test is in
+from dhocl.experiment.config import RunConfig
+from dhocl.experiment.record import Record
 
 # Times vary on a shared machine, and a failure must be the same for everyone.
 settings.register_profile("dhocl", deadline=None, derandomize=True, max_examples=60)
@@ -36,7 +33,7 @@ def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory, worker_id: str) 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Record:
     """A small run that went to its end; not to be written to."""
-    from small_runs import SMALL, finish
+    from tests.helpers.small_runs import SMALL, finish
 
     return finish(RunConfig(**SMALL), tmp_path_factory.mktemp("whole") / "run")
 
@@ -44,7 +41,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Record:
 @pytest.fixture(scope="module")
 def taught(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A service that has learned birds and fish and their tree."""
-    from serving import taught_service
+    from tests.helpers.serving import taught_service
 
     with taught_service(tmp_path_factory.mktemp("taught")) as client:
         yield client
@@ -53,7 +50,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[httpx.Client]:
     """A service that has learned nothing yet."""
-    from serving import running
+    from tests.helpers.serving import running
 
     with running(tmp_path / "m") as client:
         yield client

@@ -9,10 +9,11 @@ import torch
 from PIL import Image
 
 from dhocl import Classifier, InputError, Label
-from dhocl.backbones import wrap
 from dhocl.checks import LEAVES, pictures
 from dhocl.knowledge import Background, Link, Silent, open_source
-from waiting import until
+from dhocl.methods.acil import ACIL
+from dhocl.nn.backbones import wrap
+from tests.helpers.waiting import until
 
 TREE = """child\tlevel\tparent
 bird\tkind\t
@@ -278,7 +279,7 @@ def test_bad_images_are_refused(image: object, message: str) -> None:
 def test_bad_labels_are_refused(tree: Path) -> None:
     classifier = small(tree)
     images, names = examples(4)
-    with pytest.raises(InputError, match="unknown level 'genus': choose of kind, species"):
+    with pytest.raises(InputError, match="unknown level 'genus': choose one of kind, species"):
         classifier.learn(images, [("robin", "genus")] * 4)
     with pytest.raises(InputError, match="4 images, but 3 labels"):
         classifier.learn(images, names[:3])
@@ -331,6 +332,24 @@ def test_a_network_of_ones_own(tmp_path: Path) -> None:
         Classifier.load(tmp_path / "model")
 
 
+def test_a_plain_network_is_wrapped() -> None:
+    network = torch.nn.Conv2d(3, 16, 8, stride=8)
+    classifier = Classifier(("kind", "species"), method="acil", backbone=network, image_size=32)
+    images, names = examples(16)
+    classifier.learn(images, names)
+    assert len(classifier.predict(images)) == 16
+    with pytest.raises(InputError, match=r"must return a feature map \(B, C, h, w\), got \(1, 3, 4096\)"):
+        Classifier(("kind", "species"), backbone=torch.nn.Flatten(2))
+
+
+def test_a_method_of_ones_own_is_saved_by_name(tmp_path: Path) -> None:
+    classifier = small(method=ACIL)
+    images, names = examples(16)
+    classifier.learn(images, names)
+    classifier.save(tmp_path / "model")
+    assert Classifier.load(tmp_path / "model").predict(images) == classifier.predict(images)
+
+
 def test_one_image_need_not_be_in_a_list_and_size_does_not_matter(tree: Path, tmp_path: Path) -> None:
     classifier = small(tree)
     classifier.learn(*examples(8))
@@ -346,7 +365,9 @@ def test_a_damaged_file_is_refused(tree: Path, tmp_path: Path) -> None:
     classifier = small(tree)
     classifier.learn(*examples(8))
     classifier.save(tmp_path / "model")
-    for path in (tmp_path / "model").iterdir():
-        path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(InputError, match="holds no whole classifier"):
-        Classifier.load(tmp_path / "model")
+    (path,) = (tmp_path / "model" / "checkpoints").iterdir()
+    path.write_bytes(path.read_bytes()[:-5])
+    for _ in range(2):
+        with pytest.raises(InputError, match="has no intact checkpoint: restore 000000001-"):
+            Classifier.load(tmp_path / "model")
+    assert path.with_suffix(".damaged").exists(), "it may be worth something to somebody"

@@ -11,11 +11,11 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import numpy as np
 from PIL import Image
 
+from dhocl.core.errors import InputError
 from dhocl.data import Selection, Source, check
 from dhocl.data.dwca import Bundle
 from dhocl.data.files import Files
-from dhocl.data.lineage import carried
-from dhocl.errors import InputError
+from dhocl.data.lineage import bundled
 from dhocl.stream import PlanConfig, plan
 
 ARCHIVE = "occurrences.zip"
@@ -111,7 +111,7 @@ def read(folder: Path) -> list[Occurrence]:
 def _birds(data: Path) -> Material:
     """CUB-200-2011 under its scientific names."""
     source = check("cub200_genus", Selection(data=data, image_size=96))
-    return Material(source, source.levels, [row["species"] for row in carried("cub200", ("species",))], OLD_NAMES)
+    return Material(source, source.levels, [row["species"] for row in bundled("cub200", ("species",))], OLD_NAMES)
 
 
 def _letters() -> Material:

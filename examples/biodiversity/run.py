@@ -24,7 +24,7 @@ import typer
 from archive import ARCHIVE, Occurrence, build, read
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dhocl.errors import InputError
+from dhocl.core.errors import InputError
 
 AT_ONCE = 8  # observations in a request
 WAITING = 16  # that may wait before more are posted: the tree is told of new names in turn, behind those

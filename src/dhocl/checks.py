@@ -1,4 +1,4 @@
-"""What every method must do, as checks that anyone can run on a method of their own.
+"""Conformance checks that every method passes. Run them on a method of your own:
 
 >>> from dhocl.checks import check_learner
 >>> from dhocl.methods.acil import ACIL, AnalyticSettings
@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dhocl import backbones, checkpoint
-from dhocl.decode import folded
+from dhocl.core import checkpoint
+from dhocl.core.decode import merge_synonyms
+from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.knowledge import Curator, Oracle
-from dhocl.learner import Batch, Learner, Setup
-from dhocl.taxonomy import Label, Taxonomy
+from dhocl.nn import backbones
+from dhocl.nn.learner import Batch, Learner, Setup
 
 Factory = Callable[[Setup], Learner]
 
@@ -28,12 +29,16 @@ SIZE = 32
 
 
 def check_learner(make: Factory) -> None:
-    """Run every check; the first that fails raises AssertionError."""
+    """Run all checks of `CHECKS`. The first that fails raises AssertionError.
+
+    Args:
+        make: returns a new learner for a `Setup`, such as `lambda setup: MyMethod(setup, MySettings())`.
+    """
     for check in CHECKS:
         check(make)
 
 
-# -- a small world: two kinds of bird, two kinds of fish, told apart by colour ---------------------------------
+# -- test data: two species of birds and two of fish, each with a colour ---------------------------------------
 
 
 def true_tree() -> Taxonomy:
@@ -50,13 +55,13 @@ COLOURS = torch.tensor([[220, 30, 30], [220, 30, 220], [30, 220, 30], [30, 220, 
 
 
 def pictures(leaves: Sequence[int], rng: np.random.Generator) -> Tensor:
-    """(n, 3, SIZE, SIZE) uint8, each in the colour of its leaf, with noise."""
+    """(n, 3, SIZE, SIZE) uint8: the colour of each leaf, with noise."""
     noise = torch.from_numpy(rng.integers(-30, 31, (len(leaves), 3, SIZE, SIZE)))
     return (COLOURS[list(leaves)][:, :, None, None] + noise).clamp(0, 255).to(torch.uint8)
 
 
 def stream(steps: int, seed: int = 0, b: int = 8, levels: Sequence[int] = (0, 1)) -> list[tuple[Tensor, list[Label]]]:
-    """Batches in which the birds come before the fish."""
+    """Batches of images and labels, birds before fish."""
     rng = np.random.default_rng(seed)
     tree, batches = true_tree(), []
     for step in range(steps):
@@ -75,7 +80,7 @@ def setup(buffer: int = 20, replay_batch: int = 4, seed: int = 0) -> Setup:
 
 
 def passes(backbone: backbones.Backbone) -> int:
-    """Forwards of pictures so far; with a backward each counts three."""
+    """Images forwarded so far; one with a backward pass counts as three."""
     return backbone.meter.pixels // SIZE**2
 
 
@@ -87,7 +92,7 @@ def feed(learner: Learner, batches: Sequence[tuple[Tensor, list[Label]]], curato
 
 
 def exam() -> tuple[Tensor, Tensor]:
-    """Images and their leaves."""
+    """Test images (40, 3, SIZE, SIZE) and their leaves (40,)."""
     leaves = torch.arange(4).repeat_interleave(10)
     return pictures(leaves.tolist(), np.random.default_rng(99)), leaves
 
@@ -170,11 +175,11 @@ def copes_with_renamed_and_merged_classes(make: Factory) -> None:
     x, _ = exam()
     for synonym, accepted in (("crow", "robin"), ("carp", "cod")):
         tree.merge(tree.id(Label(synonym, 1)), tree.id(Label(accepted, 1)))
-        assert_valid(folded(learner.predict(x), tree), tree, len(x))
-        feed(learner, stream(4, seed=1), curator)  # the images still come by the old name
+        assert_valid(merge_synonyms(learner.predict(x), tree), tree, len(x))
+        feed(learner, stream(4, seed=1), curator)  # with labels by the old names
         assert_valid(learner.predict(x), tree, len(x))
         held = learner.held()
-        assert torch.equal(held, tree.resolve(held)), "what is stored of a merged class is its accepted class's"
+        assert torch.equal(held, tree.resolve(held)), "`held` must return accepted classes"
 
 
 def copes_with_batches_of_one_level(make: Factory) -> None:
@@ -207,9 +212,9 @@ def predict_is_pure(make: Factory) -> None:
     curators = Curator(Oracle(true_tree())), Curator(Oracle(true_tree()))
     for batch in batches:
         feed(watched, [batch], curators[0])
-        assert_same(watched.predict(x), watched.predict(x.clone()), "the same images give the same answer")
+        assert_same(watched.predict(x), watched.predict(x.clone()), "the same images must get the same prediction")
         feed(left_alone, [batch], curators[1])
-    assert_same(watched.predict(x), left_alone.predict(x), "asking must not change the learner")
+    assert_same(watched.predict(x), left_alone.predict(x), "`predict` must not change the learner")
 
 
 def predict_does_not_depend_on_the_other_images(make: Factory) -> None:
@@ -218,16 +223,18 @@ def predict_does_not_depend_on_the_other_images(make: Factory) -> None:
     x, _ = exam()
     whole, part = learner.predict(x), learner.predict(x[:7].clone())
     for level in whole:
-        assert torch.allclose(whole[level][:7], part[level], atol=1e-5), "an image's prediction is its own"
+        assert torch.allclose(whole[level][:7], part[level], atol=1e-5), (
+            "a prediction must not depend on the other images"
+        )
 
 
 def same_seed_same_learner(make: Factory) -> None:
     x, _ = exam()
     learners = [make(setup(seed=3)) for _ in range(2)]
     for learner in learners:
-        torch.rand(7)  # a method that leans on the global generator is found out
+        torch.rand(7)  # detects a method that uses the global generator
         feed(learner, stream(8))
-    assert_same(learners[0].predict(x), learners[1].predict(x), "two learners of one seed must agree")
+    assert_same(learners[0].predict(x), learners[1].predict(x), "the same seed must give the same predictions")
 
 
 def resumed_equals_uninterrupted(make: Factory) -> None:
@@ -241,7 +248,7 @@ def resumed_equals_uninterrupted(make: Factory) -> None:
     with tempfile.TemporaryDirectory() as folder:
         second.load_state_dict(checkpoint.load(checkpoint.save(Path(folder), first.state_dict())))
     feed(second, batches[5:], again)
-    assert_same(whole.predict(x), second.predict(x), "what a checkpoint holds must be everything")
+    assert_same(whole.predict(x), second.predict(x), "a resumed learner differs: `parts` is incomplete")
 
 
 def a_reader_stays_as_it_is(make: Factory) -> None:
@@ -250,9 +257,11 @@ def a_reader_stays_as_it_is(make: Factory) -> None:
     watched, left_alone = make(setup()), make(setup())
     curators = feed(watched, batches[:5]), feed(left_alone, batches[:5])
     reader, before = watched.reader(), watched.predict(x)
-    assert_same(reader.predict(x), before, "a reader predicts like its learner")
+    kept = reader.predict(x)
+    close = all(torch.allclose(kept[level], p, atol=1e-4) for level, p in before.items())  # its networks are folded
+    assert close, "a reader must predict like its learner"
     feed(watched, batches[5:], curators[0])
-    assert_same(reader.predict(x.clone()), before, "learning must not change a reader")
+    assert_same(reader.predict(x.clone()), kept, "learning must not change a reader")
     feed(left_alone, batches[5:], curators[1])
     assert_same(watched.predict(x), left_alone.predict(x), "a reader must not change its learner")
 
@@ -282,7 +291,7 @@ def new_classes_do_train(make: Factory) -> None:
     first = learner.predict(test)[1][:, column].mean().item()
     feed(learner, late[1:], curator)
     then = learner.predict(test)[1][:, column].mean().item()
-    assert then > min(0.9, first), f"a late class must gain by its own images: from {first:.2f} to {then:.2f}"
+    assert then > min(0.9, first), f"a late class must improve with its own images: from {first:.2f} to {then:.2f}"
 
 
 CHECKS: list[Callable[[Factory], None]] = [

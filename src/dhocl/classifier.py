@@ -1,48 +1,83 @@
-"""The same learner for people who have their own images and names."""
+"""A model for people who have their own images and names."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
-from dhocl import backbones, checkpoint
-from dhocl.backbones import Backbone
-from dhocl.config import find_method, method_settings
-from dhocl.data.images import square
-from dhocl.decode import best_path, folded
-from dhocl.errors import InputError
-from dhocl.knowledge import Chain, Curator, KnowledgeSource, Oracle, Silent, Statement, open_tree
-from dhocl.learner import Batch, Learner, Setup
-from dhocl.taxonomy import UNKNOWN, Label, Taxonomy
+from dhocl.core import checkpoint, outside
+from dhocl.core.decode import Beliefs
+from dhocl.core.errors import InputError
+from dhocl.core.files import locked
+from dhocl.core.taxonomy import UNKNOWN, Label, Taxonomy
+from dhocl.data.images import to_pixels
+from dhocl.knowledge import KnowledgeSource, open_tree
+from dhocl.model import Model, ModelConfig, Revision
+from dhocl.nn.learner import Learner
 
-CHUNK = 250  # images predicted at once
+AT_ONCE = 250  # images predicted at once
 
 
 class Guess(NamedTuple):
+    """A class and its probability."""
+
     name: str
     probability: float
 
 
 class Prediction(NamedTuple):
-    levels: dict[str, Guess]  # the best class of each level, judged by itself
-    path: dict[str, str]  # the most probable path of the known tree: level -> name
-    probability: float  # of that path
+    """What one image shows.
+
+    `levels` has the most probable class of each level, with levels treated as independent. `path` is the most probable
+    path of the known tree, level -> name, and `probability` the probability of that path.
+    """
+
+    levels: dict[str, Guess]
+    path: dict[str, str]
+    probability: float
 
 
 class Classifier:
-    """Learns from images named at any level, in any order, and predicts at every level.
+    """Learns from images labelled at any level, in any order, and predicts at every level.
 
-    `levels` names the ranks, coarsest first. What lies above what is told by `tree` (a `tree.tsv` file), by a
-    knowledge source (`dhocl.knowledge`; with both, it is asked what the tree does not tell), or by hand with `link`; a
-    class about which nothing is told is still learned. `link`, `add`, `rename` and `merge` revise it at any time.
+    Args:
+        levels: names of the levels, coarsest first, such as `["family", "genus", "species"]`.
+        tree: a `tree.tsv` file that says what lies below what.
+        source: a knowledge source (`dhocl.knowledge`) that is asked about classes that `tree` does not have.
+        method: a name of `dhocl list methods`, `module:Class`, or a class derived from `Learner`.
+        backbone: a name of `dhocl list backbones`, `module:function`, or a network (see `dhocl.backbones.wrap`).
+        image_size: images are scaled to squares of this side.
+        buffer: images that may be kept for replay.
+        batch: images learned in one step.
+        replay_batch: images replayed in each step.
+        flip: whether a mirrored image still shows its class.
+        seed: of all random draws.
+        calibrate: predict each batch before it is learned, and calibrate the probabilities by it.
+        settings: of the method, those that differ from its defaults.
+
+    A class that neither `tree` nor `source` knows is learned all the same. `link`, `unlink`, `add`, `rename` and
+    `merge` revise the tree at any time.
+
+    Example:
+        >>> import numpy as np
+        >>> from dhocl import Classifier
+        >>> red, blue = np.zeros((2, 32, 32, 3), dtype=np.uint8)
+        >>> red[..., 0], blue[..., 2] = 255, 255
+        >>> classifier = Classifier(["kind", "species"], method="acil", backbone="tiny", image_size=32)
+        >>> classifier.learn([red, blue], [("robin", "species"), ("tit", "species")])
+        >>> classifier.learn([red], [("bird", "kind")])
+        >>> classifier.link(("robin", "species"), ("bird", "kind"))
+        >>> classifier.predict(red)[0].path
+        {'kind': 'bird', 'species': 'robin'}
+        >>> classifier
+        Classifier(acil, levels kind > species, 3 classes)
     """
 
     def __init__(
@@ -51,235 +86,169 @@ class Classifier:
         *,
         tree: str | Path | None = None,
         source: KnowledgeSource | None = None,
-        method: str = "halo",
-        backbone: str | Backbone = "efficientnet_lite0",
+        method: str | type[Learner] = "halo",
+        backbone: str | nn.Module = "efficientnet_lite0",
         image_size: int = 96,
         buffer: int = 1000,
         batch: int = 32,
         replay_batch: int = 16,
         flip: bool = True,
         seed: int = 0,
+        calibrate: bool = True,
         settings: dict[str, Any] | None = None,
     ) -> None:
-        if len(set(levels)) != len(levels) or not levels:
-            raise InputError(f"levels must be different names, coarsest first, not {list(levels)}")
-        if min(batch, image_size) < 1 or min(buffer, replay_batch, seed) < 0:
-            raise InputError("batch and image_size must be at least 1; buffer, replay_batch and seed not negative")
-        truth = open_tree(tree, levels) if tree is not None else None
-        self.options = {
-            "levels": list(levels),
-            "method": method,
-            "backbone": backbone if isinstance(backbone, str) else None,
-            "image_size": image_size,
-            "buffer": buffer,
-            "batch": batch,
-            "replay_batch": replay_batch,
-            "flip": flip,
-            "seed": seed,
-            "settings": settings or {},
-        }
-        self._sourced = source is not None
-        self.tree = truth
-        self.levels = tuple(levels)
-        self.image_size = image_size
+        if batch < 1:
+            raise InputError(f"batch={batch}: at least 1")
+        config = ModelConfig(
+            levels if isinstance(levels, str) else tuple(levels),  # type: ignore[arg-type]  # text is refused there
+            method=outside.spell(method),
+            backbone=backbone if isinstance(backbone, str) else None,
+            image_size=image_size,
+            buffer=buffer,
+            replay_batch=replay_batch,
+            flip=flip,
+            seed=seed,
+            calibrate=calibrate,
+            settings=settings or {},
+        )
+        self.model = Model(
+            config,
+            tree=open_tree(tree, levels) if tree is not None else None,
+            source=source,
+            backbone=None if isinstance(backbone, str) else backbone,
+        )
         self.batch = batch
-        network = backbones.load(backbone) if isinstance(backbone, str) else backbone
-        setup = Setup(network, buffer, replay_batch, flip, seed)
-        chosen = method_settings(method, settings or {})
-        self._learner: Learner = find_method(method).learner(setup, chosen)  # type: ignore[call-arg]
-        self._curator = Curator(_asked(truth, source), delay=0, ask_again=self._sourced)
+
+    def __repr__(self) -> str:
+        return f"Classifier{repr(self.model).removeprefix('Model')}"
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        return self.model.config.levels
 
     @property
     def taxonomy(self) -> Taxonomy:
         """The tree as known so far."""
-        return self._curator.taxonomy
+        return self.model.taxonomy
 
     def learn(self, images: Any, labels: Iterable[tuple[str, str]]) -> None:
-        """Learn from images, once: `labels` are (name, level) such as ("robin", "species")."""
-        x = self._pixels(images)
+        """Learn from images, once.
+
+        Args:
+            images: paths, PIL images, arrays (H, W, 3) or tensors (3, H, W), or a batch of these.
+            labels: a pair (name, level) for each image, such as `("robin", "species")`.
+        """
+        x = self.pixels(images)
         named = [self._label(label) for label in labels]
         if len(x) != len(named):
-            raise InputError(f"{len(x)} images, but {len(named)} labels: give one label an image")
+            raise InputError(f"{len(x)} images, but {len(named)} labels: give one label for each image")
         for start in range(0, len(x), self.batch):
-            y = self._curator.observe(named[start : start + self.batch])
-            self._learner.learn(Batch(x[start : start + self.batch], y), self.taxonomy)
+            self.model.observe(x[start : start + self.batch], named[start : start + self.batch])
 
     def predict(self, images: Any) -> list[Prediction]:
-        """What each image shows, at every level."""
+        """What each image shows, at every level met so far."""
         found: list[Prediction] = []
-        for x in torch.split(self._pixels(images), CHUNK):
-            probabilities = self._probabilities(x)
-            best = {level: p.max(1) for level, p in probabilities.items()}
-            paths, scores = best_path(probabilities, self.taxonomy)
-            for row in range(len(x)):
-                guesses = {
-                    self.levels[level]: Guess(self._name(level, int(top.indices[row])), float(top.values[row]))
-                    for level, top in best.items()
-                }
-                path = {
-                    self.levels[level]: self._name(level, column)
-                    for level, column in zip(self.taxonomy.levels, paths[row].tolist(), strict=True)
-                    if column != UNKNOWN
-                }
-                found.append(Prediction(guesses, path, float(scores[row])))
+        with self.model.resting():
+            for x in torch.split(self.pixels(images), AT_ONCE):
+                found += self._predictions(self.model.beliefs(x))
         return found
 
     def probabilities(self, images: Any) -> dict[int, Tensor]:
-        """(images, classes) per level, with the classes in the order of `taxonomy.nodes`."""
-        return self._probabilities(self._pixels(images))
+        """(images, classes) per level, levels treated as independent; classes as in `taxonomy.nodes(level)`."""
+        with self.model.resting():
+            return self.model.probabilities(self.pixels(images), "level")
 
     def reader(self) -> Classifier:
-        """A copy for predicting alone, which stays as it is while this one learns on, in another thread if need be."""
+        """A copy for prediction, which stays as it is while this one learns on, in another thread if need be."""
         twin = copy.copy(self)
-        twin._learner = self._learner.reader()
-        twin._curator = Curator(Silent(), taxonomy=self.taxonomy.copy())
+        twin.model = self.model.reader()
         return twin
 
     def link(self, child: tuple[str, str], parent: tuple[str, str]) -> None:
-        """Tell by hand that `child` lies below `parent`; both are (name, level) and must have been learned."""
-        with _told():
-            self.taxonomy.link(self._node(child), self._node(parent))
-            self._curator.settle(self._node(child))
+        """Put `child` below `parent`; both are (name, level) of known classes."""
+        self.model.revise(Revision("link", self._label(child), self._label(parent)))
 
     def unlink(self, child: tuple[str, str]) -> None:
         """Take a class out of its parent."""
-        with _told():
-            self.taxonomy.unlink(self._node(child))
-            self._curator.settle(self._node(child))
+        self.model.revise(Revision("unlink", self._label(child)))
 
     def add(self, label: tuple[str, str], parent: tuple[str, str]) -> None:
         """Announce a class below a known one before its first image, such as one that another was split into."""
-        named = self._label(label)
-        if named in self.taxonomy:
-            raise InputError(f"{named} is there already: link it")
-        with _told():
-            if self.taxonomy.labels[self._node(parent)].level >= named.level:
-                raise InputError(f"{named} can not lie below {self._label(parent)}: a parent's level is smaller")
-            self.taxonomy.add(named)
-            self.link(label, parent)
-
-    def hear(self, answer: Iterable[Statement]) -> None:
-        """What a knowledge source says, asked by somebody else. What can not be is refused and logged."""
-        self._curator.hear(answer)
+        self.model.revise(Revision("add", self._label(label), self._label(parent)))
 
     def rename(self, label: tuple[str, str], name: str) -> None:
-        """Give a class another name of its level. Images that come with the old one still count for it."""
-        with _told():
-            self.taxonomy.rename(self._node(label), self._label((name, label[1])))
+        """Give a class another name. Labels with the old name still count for it."""
+        self.model.revise(Revision("rename", self._label(label), self._label((name, label[1]))))
 
     def merge(self, label: tuple[str, str], into: tuple[str, str]) -> None:
-        """Two classes of a level are one, such as a synonym and its accepted name: all goes to `into` from now on."""
-        with _told():
-            self.taxonomy.merge(self._node(label), self._node(into))
+        """Make two classes of a level one, such as a synonym and its accepted name: all counts for `into` from now."""
+        self.model.revise(Revision("merge", self._label(label), self._label(into)))
 
     def save(self, folder: str | Path) -> None:
-        """Everything, so that `load` goes on exactly as this would."""
-        checkpoint.save(Path(folder), self.state_dict())
+        """Write everything, so that `load` goes on exactly as this would. `dhocl serve --model` opens it too."""
+        with locked(Path(folder)):
+            if (Path(folder) / "config.json").exists() or (Path(folder) / "journal.sqlite").exists():
+                raise InputError(f"{folder} is the folder of a run or of a service: save in another one")
+            checkpoint.save(Path(folder) / "checkpoints", self.state_dict())
 
     @classmethod
     def load(
-        cls, folder: str | Path, *, source: KnowledgeSource | None = None, backbone: Backbone | None = None
+        cls, folder: str | Path, *, source: KnowledgeSource | None = None, backbone: nn.Module | None = None
     ) -> Classifier:
-        """A saved classifier. A knowledge source or a backbone of your own is not saved and must be given again."""
-        state = checkpoint.load_newest(Path(folder))
+        """The model in a folder of `save`, `dhocl run` or `dhocl serve`. Nothing in the folder is changed.
+
+        A knowledge source or a backbone of your own is not saved and must be given again.
+        """
+        state = checkpoint.load_newest(Path(folder) / "checkpoints")
         if state is None:
-            raise InputError(f"{folder} holds no whole classifier: give the folder that `save` wrote")
-        if state["sourced"] and source is None:
-            raise InputError(f"the classifier in {folder} had a knowledge source of its own: give it as source=")
-        if state["options"]["backbone"] is None and backbone is None:
-            raise InputError(f"the classifier in {folder} had a backbone of its own: give it as backbone=")
-        return cls.from_state(state, source=source, backbone=backbone)
+            raise InputError(f"{folder} holds no model: give a folder that save, dhocl run or dhocl serve wrote")
+        if state["model"]["sourced"] and source is None:
+            raise InputError(f"the model in {folder} had a knowledge source of its own: give it as source=")
+        classifier = cls.__new__(cls)
+        classifier.model = Model.from_state(state["model"], source=source, backbone=backbone)
+        classifier.batch = state.get("batch", 32)
+        return classifier
 
     def state_dict(self) -> dict[str, Any]:
         """What `save` writes: nested dicts of tensors and JSON values."""
-        return {
-            "options": self.options,
-            "sourced": self._sourced,
-            "tree": self.tree.dumps() if self.tree else None,
-            "curator": self._curator.state_dict(),
-            "learner": self._learner.state_dict(),
-        }
+        return {"model": self.model.state_dict(), "batch": self.batch}
 
-    @classmethod
-    def from_state(
-        cls, state: dict[str, Any], *, source: KnowledgeSource | None = None, backbone: Backbone | None = None
-    ) -> Classifier:
-        options = dict(state["options"])
-        options["backbone"] = backbone or options["backbone"]
-        classifier = cls(options.pop("levels"), source=source, **options)
-        if state["tree"] is not None:
-            classifier.tree = Taxonomy.loads(state["tree"])
-            classifier._curator.source = _asked(classifier.tree, source)
-        classifier._curator.load_state_dict(state["curator"])
-        classifier._learner.load_state_dict(state["learner"])
-        return classifier
+    def pixels(self, images: Any) -> Tensor:
+        """Images as `learn` takes them -> (n, 3, size, size) uint8."""
+        size = self.model.config.image_size
+        if isinstance(images, Tensor) and images.dtype == torch.uint8 and images.shape[1:] == (3, size, size):
+            return images
+        single = isinstance(images, (str, Path, Image.Image)) or getattr(images, "ndim", 4) == 3
+        given = [images] if single else images
+        pixels = [to_pixels(image, size, f"image {place}") for place, image in enumerate(given)]
+        if not pixels:
+            raise InputError("no image given")
+        return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous()
 
-    def _probabilities(self, x: Tensor) -> dict[int, Tensor]:
-        if not len(self.taxonomy):
-            raise InputError("nothing is learned yet: call learn first")
-        return folded(self._learner.predict(x), self.taxonomy)
+    def _predictions(self, beliefs: Beliefs) -> list[Prediction]:
+        best = {level: p.max(1) for level, p in beliefs.levels.items()}
+        paths, scores = beliefs.best_path()
+        found = []
+        for row, (path, score) in enumerate(zip(paths.tolist(), scores.tolist(), strict=True)):
+            guesses = {
+                self.levels[level]: Guess(self._name(level, int(top.indices[row])), float(top.values[row]))
+                for level, top in best.items()
+            }
+            named = {
+                self.levels[level]: self._name(level, column)
+                for level, column in zip(self.taxonomy.levels, path, strict=True)
+                if column != UNKNOWN
+            }
+            found.append(Prediction(guesses, named, score))
+        return found
 
     def _label(self, label: tuple[str, str]) -> Label:
         if isinstance(label, str) or len(label) != 2:
             raise InputError(f"the label {label!r} is not a pair: write it as (name, level)")
         name, level = label
         if level not in self.levels:
-            raise InputError(f"{name!r} has the unknown level {level!r}: choose of {', '.join(self.levels)}")
+            raise InputError(f"{name!r} has the unknown level {level!r}: choose one of {', '.join(self.levels)}")
         return Label(name, self.levels.index(level))
-
-    def _node(self, label: tuple[str, str]) -> int:
-        return self.taxonomy.id(self._label(label))
 
     def _name(self, level: int, column: int) -> str:
         return self.taxonomy.labels[int(self.taxonomy.nodes(level)[column])].name
-
-    def _pixels(self, images: Any) -> Tensor:
-        """Paths, PIL images or arrays, or a single one -> (n, 3, size, size) uint8."""
-        single = isinstance(images, (str, Path, Image.Image)) or getattr(images, "ndim", 4) == 3
-        pixels = [_pixels(image, self.image_size, place) for place, image in enumerate([images] if single else images)]
-        if not pixels:
-            raise InputError("no image given")
-        return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous()
-
-
-def _pixels(image: Any, size: int, place: int) -> np.ndarray:
-    """One image, whatever it is given as -> (size, size, 3) uint8."""
-    if isinstance(image, (str, Path)):
-        if not Path(image).is_file():
-            raise InputError(f"image {place}: there is no file {image}")
-        return square(Path(image), size, f"image {place} ({image})")
-    if isinstance(image, Image.Image):
-        return square(image, size, f"image {place}")
-    return square(Image.fromarray(_bytes(np.asarray(image), place)), size, f"image {place}")
-
-
-def _bytes(array: np.ndarray, place: int) -> np.ndarray:
-    """An array as (H, W, 3) uint8."""
-    if array.ndim == 3 and array.shape[0] == 3 and array.shape[2] != 3:  # as torch has them
-        array = array.transpose(1, 2, 0)
-    if array.ndim != 3 or array.shape[2] != 3:
-        raise InputError(f"image {place} has shape {array.shape}: expected height x width x 3 (RGB)")
-    if array.size == 0:
-        raise InputError(f"image {place} is empty: its shape is {array.shape}")
-    if array.dtype != np.uint8:
-        if not np.isfinite(array).all():
-            raise InputError(f"image {place} holds NaN or infinite values")
-        if array.min() < 0 or array.max() > 1:
-            raise InputError(f"image {place} is {array.dtype} outside 0..1: give uint8, or floats from 0 to 1")
-        array = (array * 255).round().astype(np.uint8)
-    return np.ascontiguousarray(array)
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """What the taxonomy refuses is the user's to mend."""
-    try:
-        yield
-    except (KeyError, ValueError) as error:
-        raise InputError(str(error.args[0])) from None
-
-
-def _asked(truth: Taxonomy | None, source: KnowledgeSource | None) -> KnowledgeSource:
-    if source is None:
-        return Silent() if truth is None else Oracle(truth)
-    return source if truth is None else Chain(Oracle(truth), source)

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from fakes import AIRCRAFT, KINDS, aircraft, aircraft_colour, pack
 
+from dhocl.core.errors import InputError
 from dhocl.data import Selection, dataset, load
 from dhocl.data.files import Files
-from dhocl.errors import InputError
+from tests.helpers.fakes import AIRCRAFT, KINDS, aircraft, aircraft_colour, pack
 
 ROOT = "fgvc-aircraft-2013b"
 

@@ -5,10 +5,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from fakes import KINDS, add, pack
 
+from dhocl.core.errors import InputError
 from dhocl.data.archive import locate
-from dhocl.errors import InputError
+from tests.helpers.fakes import KINDS, add, pack
 
 FILES = {"one": b"1" * 5000, "sub/two": bytes(range(256)) * 40, "three": b""}
 
@@ -39,7 +39,7 @@ def test_the_stamp_follows_the_files(tmp_path: Path) -> None:
 
 
 def test_no_folder_was_given() -> None:
-    with pytest.raises(InputError, match=r"--data DIR is needed.*set/.*set\.tar\.gz.*example\.org"):
+    with pytest.raises(InputError, match=r"`data` must be a folder.*set/.*set\.tar\.gz.*example\.org"):
         locate(None, "set", "example.org")
 
 
@@ -111,7 +111,7 @@ def test_links_that_stay_inside_are_passed_over(tmp_path: Path) -> None:
 def test_a_listed_name_can_not_leave_the_folder(tmp_path: Path) -> None:
     pack(FILES, tmp_path, "set", "folder")
     (tmp_path / "secret").write_text("x")
-    with pytest.raises(InputError, match=r"'\.\./secret', which lies outside"):
+    with pytest.raises(InputError, match=r"'\.\./secret', which is outside"):
         list(locate(tmp_path, "set", "").read(["../secret"]))
 
 

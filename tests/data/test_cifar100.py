@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fakes import KINDS, Files, cifar, pack, python2_dict
 from PIL import Image
 
+from dhocl.core.errors import InputError
 from dhocl.data import Selection, cifar100, load
-from dhocl.errors import InputError
+from tests.helpers.fakes import KINDS, Files, cifar, pack, python2_dict
 
 ROOT = "cifar-100-python"
 
@@ -87,7 +87,7 @@ def test_an_evil_pickle_is_refused_and_not_run(tmp_path: Path, monkeypatch: pyte
     assert marker.exists()  # it would have run
     marker.unlink()
     selection = offer(cifar() | {part: evil}, tmp_path / "data", monkeypatch)
-    with pytest.raises(InputError, match=rf"{part} in .* is refused \(it asks for posix\.system\)"):
+    with pytest.raises(InputError, match=rf"{part} in .* is refused \(it needs posix\.system\)"):
         load("cifar100", selection)
     assert not marker.exists()
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from fakes import KINDS, cub, cub_colour, pack
 
+from dhocl.core.errors import InputError
 from dhocl.data import Selection, load
-from dhocl.errors import InputError
+from tests.helpers.fakes import KINDS, cub, cub_colour, pack
 
 ROOT = "CUB_200_2011"
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from dhocl.config import RunConfig
+from dhocl.core.errors import InputError
 from dhocl.data import Dataset, Selection, check, load
-from dhocl.errors import InputError
-from dhocl.run import make_plan
+from dhocl.experiment.config import RunConfig
+from dhocl.experiment.run import make_plan
 from dhocl.stream import Stream
-from dwca_files import DWC, described, meta, tsv, zipped
+from tests.helpers.dwca_files import DWC, described, meta, tsv, zipped
 
 TERMS = ("eventDate", "family", "genus", "species", "taxonRank", "scientificName")
 ROWS = (
@@ -80,7 +80,7 @@ def test_photographs_come_in_order_each_at_its_own_rank(data: Path, caplog: pyte
     ]
     major = source.tree.lineage(int(source.train.nodes[-1]))
     assert [source.tree.labels[node].name for node in major] == ["Parus major", "Parus", "Paridae"]
-    for left in ("images that are not there", "without a date", "without a name", "occurrences without an image"):
+    for left in ("missing images", "without a date", "without a name", "occurrences without an image"):
         assert f"{left} (1)" in caplog.text
 
 
@@ -119,7 +119,7 @@ def test_a_plain_table_names_its_images_too(data: Path) -> None:
         ("2020,Parus,genus,../outside.png\n", r"line 2: the image '\.\./outside\.png' is not inside the folder"),
         ("2020,Parus,genus,/etc/passwd\n", "is not inside the folder"),
         ("2020,Parus,genus,https://example.org/../../x.png\n", "is not inside the folder"),
-        (f"2020,Parus,genus,{'x' * 5000}.png\n", "no occurrence .* has a date, a name and an image that is there"),
+        (f"2020,Parus,genus,{'x' * 5000}.png\n", "no occurrence .* has a date, a name and an image file"),
         ("2020,Parus,genus,nowhere.png\n", "no occurrence"),
         ("", "no occurrence"),
     ],
@@ -132,5 +132,5 @@ def test_what_can_not_be_used_is_told(data: Path, rows: str, message: str) -> No
 
 def test_a_checklist_is_no_stream(data: Path) -> None:
     zipped(data / "a.zip", meta__xml=meta(described("t.txt", TERMS)), t__txt=tsv(("id", *TERMS), *ROWS))
-    with pytest.raises(InputError, match="rows of the kind Taxon: expected an archive of occurrences"):
+    with pytest.raises(InputError, match="rows of type Taxon: expected Occurrence"):
         check("darwin_core", Selection(data))

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from dhocl.cli import main
+from dhocl.core.errors import InputError
 from dhocl.data import DATASETS
 from dhocl.data import download as module
-from dhocl.data.download import OFFERS, Offer, Part, download, find_offer
-from dhocl.errors import InputError
+from dhocl.data.download import OFFERS, File, Offer, download, find_offer
 
 CONTENT = np.random.default_rng(0).bytes(3_000_000)
 MD5 = hashlib.md5(CONTENT).hexdigest()
@@ -79,7 +79,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     with Server() as running:
         threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        monkeypatch.setitem(OFFERS, "cifar100", Offer((Part(running.url, MD5),), "for tests"))
+        monkeypatch.setitem(OFFERS, "cifar100", Offer((File(running.url, MD5),), "for tests"))
         yield running
         running.shutdown()
 
@@ -99,7 +99,9 @@ def test_a_file_comes_whole_into_a_folder_that_is_made(server: Server, tmp_path:
 def test_a_download_that_broke_goes_on_where_it_was(server: Server, tmp_path: Path) -> None:
     server.breaks_after = 1_100_000
     for _ in range(2):
-        with pytest.raises(InputError, match=r"the connection broke while set\.tar\.gz was coming: run the command"):
+        with pytest.raises(
+            InputError, match=r"the connection broke while set\.tar\.gz was downloaded: run the command"
+        ):
             download("cifar100", tmp_path)
     arrived = (tmp_path / "set.tar.gz.part").read_bytes()
     assert arrived == CONTENT[: len(arrived)]
@@ -157,13 +159,13 @@ def test_what_is_there_is_checked_and_not_asked_for(server: Server, tmp_path: Pa
 def test_without_a_published_sum_the_file_is_taken_as_it_is(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(OFFERS, "cifar100", Offer((Part(server.url, None),), ""))
+    monkeypatch.setitem(OFFERS, "cifar100", Offer((File(server.url, None),), ""))
     assert bring(tmp_path) == CONTENT
 
 
 def test_a_file_that_is_gone_is_told(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(OFFERS, "cifar100", Offer((Part(server.url + "x", MD5),), ""))
-    with pytest.raises(InputError, match=r"set\.tar\.gzx answers 404 Not Found"):
+    monkeypatch.setitem(OFFERS, "cifar100", Offer((File(server.url + "x", MD5),), ""))
+    with pytest.raises(InputError, match=r"set\.tar\.gzx returned 404 Not Found"):
         download("cifar100", tmp_path)
 
 
@@ -178,7 +180,7 @@ def test_a_full_disk_is_told_before_anything_is_written(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 5, 5))
-    with pytest.raises(InputError, match=r"needs 0\.0 GB, but .*new has room for 0\.0 GB"):
+    with pytest.raises(InputError, match=r"needs 0\.0 GB, but .*new has 0\.0 GB free"):
         download("cifar100", tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
 
@@ -194,11 +196,11 @@ def command(*arguments: str) -> object:
 def test_the_command_says_what_to_do_next(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(OFFERS, "inaturalist2018", Offer((Part(server.url, MD5),), "for tests", "set.tar.gz"))
+    monkeypatch.setitem(OFFERS, "inaturalist2018", Offer((File(server.url, MD5),), "for tests", "set.tar.gz"))
     assert command("inaturalist2018", "--data", str(tmp_path)) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "inaturalist2018: for tests.",
-        f"{tmp_path}/set.tar.gz is whole.",
+        "Terms of inaturalist2018: for tests.",
+        f"{tmp_path}/set.tar.gz is complete.",
         f"Extract it: tar -xzf {tmp_path}/set.tar.gz -C {tmp_path}",
         f"Then: dhocl run --dataset inaturalist2018 --data {tmp_path}",
     ]
@@ -209,25 +211,29 @@ def test_without_a_network_it_says_so_at_once_and_leaves_nothing(
 ) -> None:
     with Server() as closed:
         url = closed.url
-    monkeypatch.setitem(OFFERS, "cub200", Offer((Part(url, MD5),), "for tests"))
+    monkeypatch.setitem(OFFERS, "cub200", Offer((File(url, MD5),), "for tests"))
     began = time.monotonic()
     assert command("cub200", "--data", str(tmp_path / "new")) == 2
     assert time.monotonic() - began < 5
     errors = capsys.readouterr().err
     assert errors.count("\n") == 1
     assert "can not reach 127.0.0.1" in errors
-    assert f"bring {url} to {tmp_path / 'new'} in another way" in errors
+    assert f"copy {url} to {tmp_path / 'new'} yourself" in errors
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", DATASETS)
 def test_each_data_set_is_offered_or_its_whereabouts_told(name: str) -> None:
     if name in OFFERS:
-        for part in find_offer(name).parts:
+        for part in find_offer(name).files:
             assert part.url.startswith("https://")
             assert part.md5 is None or len(bytes.fromhex(part.md5)) == 16
     else:
-        message = "ask at https://image-net.org" if "imagenet" in name else "can not be downloaded: choose one of cifar"
+        message = (
+            "request access to ImageNet at https://image-net.org"
+            if "imagenet" in name
+            else "can not be downloaded: choose one of cifar"
+        )
         with pytest.raises(InputError, match=message):
             find_offer(name)
 

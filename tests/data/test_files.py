@@ -15,12 +15,12 @@ import pytest
 import torch
 from PIL import Image
 
-from dhocl.config import RunConfig
+from dhocl.core.errors import InputError
 from dhocl.data import Dataset, Selection, dataset, load
 from dhocl.data.files import Files, _results, read_ahead
-from dhocl.errors import InputError
-from dhocl.record import Record
-from dhocl.run import run
+from dhocl.experiment.config import RunConfig
+from dhocl.experiment.record import Record
+from dhocl.experiment.run import run
 from dhocl.stream import PlanConfig, Stream, plan
 
 SPECIES = {"robin": "bird", "wren": "bird", "tabby": "cat", "lion": "cat"}
@@ -201,7 +201,7 @@ def test_a_script_that_does_not_guard_its_start_is_told(data: Path, tmp_path: Pa
     done = subprocess.run(
         [sys.executable, str(tmp_path / "script.py"), str(data)], capture_output=True, text=True, check=False
     )
-    assert "InputError: the processes that decode images were ended" in done.stderr
+    assert "InputError: a process that decodes images was killed" in done.stderr
 
 
 def test_decoded_images_are_taken_from_the_cache_until_a_file_changes(data: Path) -> None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from dhocl.core.errors import InputError
+from dhocl.core.taxonomy import Label
 from dhocl.data import Dataset, Selection, load
-from dhocl.errors import InputError
-from dhocl.taxonomy import Label
 
 TREE = """child\tlevel\tparent
 bird\tkind
@@ -156,7 +156,7 @@ def test_a_missing_file_is_named(data: Path, gone: str) -> None:
 
 def test_the_folder_must_be_there(tmp_path: Path) -> None:
     for folder in (None, tmp_path / "nowhere"):
-        with pytest.raises(InputError, match=r"--data must name a folder with labels\.csv"):
+        with pytest.raises(InputError, match=r"`data` must be a folder with labels\.csv"):
             load("folder", Selection(folder))
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from fakes import NOUNS, WNIDS, imagenet, lay, pack
 
+from dhocl.core.errors import InputError
 from dhocl.data import Dataset, Selection, dataset, load
 from dhocl.data.files import Files
 from dhocl.data.wordnet import Synset, lineage, read_nouns
-from dhocl.errors import InputError
+from tests.helpers.fakes import NOUNS, WNIDS, imagenet, lay, pack
 
 
 def names(found: Dataset, node: int) -> list[str]:
@@ -35,7 +35,7 @@ def test_of_several_ways_to_the_root_the_shortest_and_then_the_smallest_is_taken
 
 
 def test_a_noun_above_itself_or_missing_is_told() -> None:
-    with pytest.raises(InputError, match="noun 00000002 is missing or lies above itself"):
+    with pytest.raises(InputError, match="noun 00000002 is missing or its own ancestor"):
         lineage(2, {1: Synset("egg", (2,)), 2: Synset("hen", (1,))})
     with pytest.raises(InputError, match="noun 00000007 is missing"):
         lineage(2, {2: Synset("hen", (7,))})
@@ -114,7 +114,7 @@ def test_images_are_not_looked_at_before_they_are_needed(tmp_path: Path, monkeyp
 
 def test_no_folder_was_given_or_wordnet_forgotten(tmp_path: Path) -> None:
     for folder in (None, tmp_path):
-        with pytest.raises(InputError, match="--data must name a folder with train/"):
+        with pytest.raises(InputError, match="`data` must be a folder with train/"):
             load("imagenet_h", Selection(folder))
     lay(imagenet(), tmp_path)
     shutil.rmtree(tmp_path / "dict")
@@ -129,8 +129,8 @@ def test_no_folder_was_given_or_wordnet_forgotten(tmp_path: Path) -> None:
         ({"train/n00000099/a.JPEG": b""}, "noun 00000099 is missing"),
         ({"train/n00000012/readme.txt": b""}, "n00000012 has no image"),
         ({"val/n00000012/a.JPEG": b""}, "n00000012 has no training images"),
-        ({"dict/data.noun": b"<html>\n"}, r"data\.noun in .* line 1 is not of WordNet's form"),
-        ({"dict/data.noun": NOUNS.partition("Airedale")[0].encode()}, "is not of WordNet's form"),
+        ({"dict/data.noun": b"<html>\n"}, r"data\.noun in .* line 1 is not in WordNet's format"),
+        ({"dict/data.noun": NOUNS.partition("Airedale")[0].encode()}, "is not in WordNet's format"),
     ],
     ids=range(6),
 )

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from dhocl.core.errors import InputError
 from dhocl.data.images import resize, square
-from dhocl.errors import InputError
 
 
 def saved(image: Image.Image, kind: str = "PNG", **how: object) -> BytesIO:
@@ -79,7 +79,7 @@ def test_what_is_no_image_is_named(tmp_path: Path) -> None:
 def test_resizing_in_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (7, 9, 9, 3), dtype=np.uint8)
     whole = resize(pixels, 5)
-    monkeypatch.setattr("dhocl.data.images.CHUNK", 2)
+    monkeypatch.setattr("dhocl.data.images.IMAGES_AT_ONCE", 2)
     assert np.array_equal(resize(pixels, 5), whole)
     assert resize(pixels[:0], 5).shape == (0, 5, 5, 3)
 

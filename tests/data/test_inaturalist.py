@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from fakes import SPECIES, add, inaturalist, lay
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dhocl.core.errors import InputError
 from dhocl.data import Selection, load
-from dhocl.data.lineage import told_apart
-from dhocl.errors import InputError
+from dhocl.data.lineage import disambiguate
+from tests.helpers.fakes import SPECIES, add, inaturalist, lay
 
 
 def pack_lists(folder: Path) -> None:
@@ -49,11 +49,11 @@ def test_the_same_name_below_two_parents_is_two_classes(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.tuples(*[st.sampled_from("abc")] * 4), min_size=1))
-def test_names_told_apart_are_one_for_each_node(lineages: list[tuple[str, ...]]) -> None:
-    told = told_apart(lineages)
+def test_disambiguated_names_are_unique_for_each_node(lineages: list[tuple[str, ...]]) -> None:
+    unique = disambiguate(lineages)
     for level in range(4):
         nodes = {lineage[: level + 1] for lineage in lineages}
-        pairs = {(names[level], lineage[: level + 1]) for names, lineage in zip(told, lineages, strict=True)}
+        pairs = {(names[level], lineage[: level + 1]) for names, lineage in zip(unique, lineages, strict=True)}
         assert len(pairs) == len(nodes) == len({name for name, _ in pairs})
 
 
@@ -70,7 +70,7 @@ def test_images_that_are_still_packed_are_to_be_extracted(tmp_path: Path) -> Non
 def test_the_categories_of_another_year_are_told(tmp_path: Path) -> None:
     files = inaturalist(2019)
     files["categories.json"] = json.dumps(json.loads(files["categories.json"])[:-1]).encode()
-    with pytest.raises(InputError, match="is not of 2019: give each year a folder of its own"):
+    with pytest.raises(InputError, match="is not of 2019: use a separate folder for each year"):
         load("inaturalist2019", Selection(lay(files, tmp_path)))
 
 
@@ -89,7 +89,7 @@ def changed(content: bytes, key: str, entry: dict[str, object]) -> bytes:
         ("train2018.json", lambda _: b'{"categories"', r"train2018\.json is not the published file \(expected JSON\)"),
         ("train2018.json", lambda c: changed(c, "annotations", {"category_id": 1}), "annotations as in COCO"),
         ("val2018.json", lambda c: changed(c, "images", {"id": 1}), r"val2018\.json is not the published file"),
-        ("val2018.json", lambda c: changed(c, "images", {"file_name": "../x"}), "'../x', which lies outside"),
+        ("val2018.json", lambda c: changed(c, "images", {"file_name": "../x"}), "'../x', which is outside"),
         ("train2018.json", lambda c: changed(c, "images", {"file_name": "x.jpg"}), r"x\.jpg is missing"),
         ("train_val2018/Animalia/7/val.jpg", lambda c: c[:100], r"7/val\.jpg is damaged"),
     ],

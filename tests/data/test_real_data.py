@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from dhocl.core.errors import InputError
 from dhocl.data import Selection, load
 from dhocl.data.archive import locate
-from dhocl.errors import InputError
 
 DATA = Path(os.environ.get("DHOCL_TEST_DATA", ""))
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from dhocl.core.errors import InputError
+from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.data.treefile import read_tree
-from dhocl.errors import InputError
-from dhocl.taxonomy import Label, Taxonomy
 
 HEADER = "child\tlevel\tparent\n"
 BIRDS = "birds\torder\nwren\tspecies\ttits\ntits\tfamily\tbirds\nfinches\tfamily\tbirds\n"
@@ -31,7 +31,9 @@ def test_the_order_of_the_ranks_follows_from_the_parents(tmp_path: Path) -> None
 
 def test_a_stated_order_settles_what_the_parents_do_not(tmp_path: Path) -> None:
     loose = HEADER + "birds\torder\t\nwren\tspecies\tbirds\ntits\tfamily\tbirds\n"
-    with pytest.raises(InputError, match=r"tree\.tsv: the order of the levels family, order, species can not"):
+    with pytest.raises(
+        InputError, match=r"tree\.tsv: the parents do not determine the order of the levels family, order, species"
+    ):
         read(tmp_path, loose)
     tree, levels = read(tmp_path, "# levels: order, family, species\n" + loose)
     assert levels == ("order", "family", "species")
@@ -69,8 +71,8 @@ def test_spreadsheet_text_is_read(tmp_path: Path) -> None:
             HEADER + "a\torder\nb\torder\ta\n",
             "line 3: the parent 'a' of 'b' .* is not listed at a coarser level",
         ),
-        (HEADER + BIRDS + "wren\tspecies\tfinches\n", r"line 6: 'wren' \(species\) is there twice"),
-        (HEADER + "a\tx\tb\nb\ty\tc\nc\tx\tb\n", "order of the levels x, y can not be told"),
+        (HEADER + BIRDS + "wren\tspecies\tfinches\n", r"line 6: 'wren' \(species\) occurs twice"),
+        (HEADER + "a\tx\tb\nb\ty\tc\nc\tx\tb\n", "do not determine the order of the levels x, y"),
         (
             "# levels: order, family\n" + HEADER + BIRDS,
             "line 4: unknown level 'species'; known are order, family",

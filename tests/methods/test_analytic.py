@@ -10,12 +10,12 @@ from scipy.special import softmax
 from sklearn.linear_model import Ridge
 
 from dhocl.checks import exam, feed, setup, stream
-from dhocl.heads.analytic import AnalyticHead
+from dhocl.core.rng import Rng
 from dhocl.methods.acil import ACIL, AnalyticSettings
 from dhocl.methods.gacil import GACIL, GacilSettings
 from dhocl.methods.joint import Everything, Joint, JointSettings
-from dhocl.rng import Rng
-from reference_others import arriving, path
+from dhocl.nn.heads.analytic import AnalyticHead
+from tests.helpers.reference_others import arriving, path
 
 
 def trained(columns: list[torch.Tensor], exposed: bool) -> tuple[AnalyticHead, torch.Tensor]:

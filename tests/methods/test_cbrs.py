@@ -9,13 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from dhocl.augment import augment
 from dhocl.checks import setup, stream
+from dhocl.core.rng import Rng
+from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.methods.cbrs import CBRS, ClassBalanced
 from dhocl.methods.er import ReplaySettings
-from dhocl.rng import Rng
-from dhocl.taxonomy import Label, Taxonomy
-from reference_replay import Item, arriving, assert_holds, assert_step, draws, haf, late_links, learn, stored
+from dhocl.nn.augment import augment
+from tests.helpers.reference_replay import (
+    Item,
+    arriving,
+    assert_holds,
+    assert_step,
+    draws,
+    haf,
+    late_links,
+    learn,
+    stored,
+)
 
 
 def filled(labels: np.ndarray, capacity: int, seed: int, batch: int = 7) -> ClassBalanced:

@@ -10,18 +10,18 @@ from scipy.special import rel_entr, softmax
 from torch import Tensor
 
 from dhocl import checks
-from dhocl.augment import augment
 from dhocl.checks import feed, passes, setup, stream, true_tree
-from dhocl.errors import InputError
-from dhocl.learner import Batch, Setup
-from dhocl.losses import multi_ce
-from dhocl.memory import Reservoir
+from dhocl.core.errors import InputError
+from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.ccl_dc import CCLDC, CclDcSettings, chain_divergence, divergence
 from dhocl.methods.er import ER, ReplaySettings
-from dhocl.network import Network, Output
-from dhocl.taxonomy import Taxonomy
-from dhocl.views import rand_augment, resized_crop
-from reference_others import arriving, assert_same_state, assert_same_steps, slow_multi_ce, twins, watched
+from dhocl.methods.registry import method_settings
+from dhocl.nn.augment import augment, rand_augment, resized_crop
+from dhocl.nn.learner import Batch, Setup
+from dhocl.nn.losses import multi_ce
+from dhocl.nn.memory import Reservoir
+from dhocl.nn.network import Network, Output
+from tests.helpers.reference_others import arriving, assert_same_state, assert_same_steps, slow_multi_ce, twins, watched
 
 TREE = true_tree()
 
@@ -129,8 +129,8 @@ def test_without_distillation_both_are_runs_of_replay_of_their_own() -> None:
             items = memory.sample(source.setup.replay_batch)
             parts = [batch, *([Batch(items["x"], items["y"])] if items else [])]
             chains = [source.chain(part.x) for part in parts]
-            plain = [[source.augmented(part.x) for part in parts] for _ in range(2)][place]
-            images = [*plain, *(view for views in zip(*chains, strict=True) for view in views)]
+            plain = [source.augmented(parts) for _ in range(2)][place]
+            images = [*(part.x for part in plain), *(view for views in zip(*chains, strict=True) for view in views)]
             terms = [
                 multi_ce(output.logits, TREE.complete(parts[i % len(parts)].y))
                 for i, output in enumerate(net.each(images))
@@ -209,9 +209,9 @@ def test_a_shorter_chain_is_the_beginning_of_the_whole() -> None:
     assert torch.equal(shorter[1], chain[1])
 
 
-def test_a_loss_with_views_of_its_own_is_refused() -> None:
-    with pytest.raises(InputError, match="loss="):
-        CCLDC(setup(), CclDcSettings(loss="hcon"))
+def test_a_loss_that_takes_several_copies_of_an_image_is_not_offered() -> None:
+    with pytest.raises(InputError, match="loss=hcon: expected one of multi_ce, hxe, soft_ce, haf"):
+        method_settings("ccl_dc", {"loss": "hcon"})
 
 
 # -- a step recomputed -----------------------------------------------------------------------------------------

@@ -11,17 +11,17 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dhocl.augment import augment
 from dhocl.checks import feed, passes, setup, stream
-from dhocl.learner import Batch
-from dhocl.losses import given_nll
+from dhocl.core.rng import Rng
+from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.methods.clib import CLIB, ClibSettings, Scored, updated
 from dhocl.methods.er import ER, ReplaySettings
-from dhocl.rng import Rng
-from dhocl.taxonomy import Label, Taxonomy
-from reference_clib import ScoredByHand
-from reference_replay import arriving, assert_step, draws, haf, late_links, learn, stored
-from trees import balanced_tree
+from dhocl.nn.augment import augment
+from dhocl.nn.learner import Batch
+from dhocl.nn.losses import given_nll
+from tests.helpers.reference_clib import ScoredByHand
+from tests.helpers.reference_replay import arriving, assert_step, draws, haf, late_links, learn, stored
+from tests.helpers.trees import balanced_tree
 
 LABELS = st.lists(st.integers(0, 5), min_size=20, max_size=40)
 

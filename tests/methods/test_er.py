@@ -1,18 +1,34 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import get_args
+
 import pytest
 import torch
 from torch import Tensor
 
-from dhocl.augment import augment
-from dhocl.checks import feed, setup, stream
-from dhocl.learner import Batch, PeriodicSettings
+from dhocl.checks import assert_valid, exam, feed, setup, stream
+from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.methods.finetune import Finetune
 from dhocl.methods.joint import Joint, JointSettings
-from dhocl.network import Output
-from dhocl.taxonomy import Label, Taxonomy
-from reference_replay import Item, arriving, assert_holds, assert_step, draws, haf, late_links, learn, reservoir, stored
+from dhocl.nn.augment import augment
+from dhocl.nn.learner import Batch, PeriodicSettings
+from dhocl.nn.losses import multi_ce
+from dhocl.nn.network import Output
+from dhocl.nn.objectives import LossName
+from tests.helpers.reference_replay import (
+    Item,
+    arriving,
+    assert_holds,
+    assert_step,
+    draws,
+    haf,
+    late_links,
+    learn,
+    reservoir,
+    stored,
+)
 
 
 def test_a_step_of_er_is_the_loss_of_the_stream_plus_that_of_the_replay_batch() -> None:
@@ -38,7 +54,7 @@ def test_a_step_of_er_is_the_loss_of_the_stream_plus_that_of_the_replay_batch() 
     assert torch.equal(learner.held(), torch.tensor([item.y for item in held]))
 
 
-def test_each_batch_is_augmented_in_as_many_views_as_the_loss_takes() -> None:
+def test_each_batch_is_augmented_as_many_times_as_the_loss_takes_copies() -> None:
     learner = ER(setup(buffer=20, replay_batch=4), ReplaySettings(loss="hcon"))
     curator = feed(learner, stream(4))
     outputs: list[Output] = []
@@ -48,7 +64,7 @@ def test_each_batch_is_augmented_in_as_many_views_as_the_loss_takes() -> None:
         outputs.append(output)
         return objective(output, targets, taxonomy)
 
-    recorded.views = 2  # type: ignore[attr-defined]
+    recorded.copies = 2  # type: ignore[attr-defined]
     learner.objective = recorded  # type: ignore[assignment]
     batches = [Batch(x, curator.observe(labels)) for x, labels in stream(2, seed=1)]
     batches[1] = Batch(batches[1].x[:3], batches[1].y[:3])
@@ -58,6 +74,23 @@ def test_each_batch_is_augmented_in_as_many_views_as_the_loss_takes() -> None:
     for batch, output in zip(batches, outputs, strict=True):
         views = torch.cat([augment(batch.x, rng, flip=True) for _ in range(2)])
         torch.testing.assert_close(output.features, learner.net.f(views)[0])
+
+
+class OwnStreamLoss(ER):
+    """A variant that takes the chosen loss on replayed images only."""
+
+    def objectives(self, outputs: Sequence[Output], batches: Sequence[Batch], taxonomy: Taxonomy) -> Tensor:
+        own = multi_ce(outputs[0].logits, taxonomy.complete(batches[0].y))
+        return own + super().objectives(outputs[1:], batches[1:], taxonomy)
+
+
+@pytest.mark.parametrize("loss", get_args(LossName))
+def test_a_variant_with_its_own_loss_on_the_stream_works_with_every_loss(loss: LossName) -> None:
+    x, _ = exam()
+    learner, curator = OwnStreamLoss(setup(), ReplaySettings(loss=loss)), None
+    for batch in stream(4):
+        curator = feed(learner, [batch], curator)
+        assert_valid(learner.predict(x), curator.taxonomy, len(x))
 
 
 def test_a_step_of_finetune_is_the_loss_of_the_stream_and_nothing_is_stored() -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from dhocl.checks import exam, feed, setup, stream
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.methods.ewc import EWC, Consolidation, EwcSettings
-from reference_distil import assert_remembered, assert_step, gradients_by_hand, haf, steps, views
+from tests.helpers.reference_distil import assert_remembered, assert_step, gradients_by_hand, haf, steps, views
 
 
 class Quadratic(nn.Module):

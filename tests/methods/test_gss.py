@@ -11,14 +11,24 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
-from dhocl.augment import augment
 from dhocl.checks import feed, passes, setup, stream, true_tree
+from dhocl.core.rng import Rng
+from dhocl.core.taxonomy import Taxonomy
 from dhocl.knowledge import Curator, Oracle
 from dhocl.methods.gss import FIRST, GSS, Gradients, Greedy, GssSettings, similarities
-from dhocl.network import Network
-from dhocl.rng import Rng
-from dhocl.taxonomy import Taxonomy
-from reference_replay import Item, arriving, assert_holds, assert_step, draws, haf, late_links, learn, stored
+from dhocl.nn.augment import augment
+from dhocl.nn.network import Network
+from tests.helpers.reference_replay import (
+    Item,
+    arriving,
+    assert_holds,
+    assert_step,
+    draws,
+    haf,
+    late_links,
+    learn,
+    stored,
+)
 
 # -- the gradients ---------------------------------------------------------------------------------------------
 

@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dhocl.augment import augment
 from dhocl.checks import exam, feed, setup, stream
-from dhocl.heads.pairs import all_pairs
-from dhocl.learner import Batch
+from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.halo import HALO, HaloSettings, PrintedSettings
-from dhocl.taxonomy import Taxonomy
-from trees import completed_by_hand
+from dhocl.nn.augment import augment
+from dhocl.nn.heads.pairs import all_pairs
+from dhocl.nn.learner import Batch
+from tests.helpers.trees import completed_by_hand
 
 STEPS = 7  # of 8 images: both families have come, prototypes were cached twice, the buffer of 20 is full
 SMALL = {"prototypes": 2, "prototype_size": 6, "cache_every": 3, "top_patches": 0.5}
@@ -214,7 +214,7 @@ def test_predictions_by_hand(variant: str, monkeypatch: pytest.MonkeyPatch) -> N
     step = Step(VARIANTS[variant])
     x, _ = exam()
     learner = step.learner
-    monkeypatch.setattr("dhocl.heads.prototypes.AT_ONCE", 100)  # a few images at a time
+    monkeypatch.setattr("dhocl.nn.heads.prototypes.AT_ONCE", 100)  # a few images at a time
     with torch.no_grad():
         features, fmap = learner.net.f(x)
         for h, p in learner.predict(x).items():

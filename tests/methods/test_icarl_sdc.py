@@ -13,11 +13,11 @@ from sklearn.neighbors import NearestCentroid
 from torch import Tensor
 
 from dhocl.checks import CHECKS, exam, feed, passes, setup, stream
+from dhocl.core.taxonomy import UNKNOWN, Label, Taxonomy
 from dhocl.methods.icarl_sdc import ICaRL, IcarlSettings, Means, binary_loss, drift, nearest_mean
-from dhocl.network import Network
-from dhocl.taxonomy import UNKNOWN, Label, Taxonomy
-from reference_distil import Step, assert_remembered, assert_step, columns, steps, views
-from tensors import precise as normal
+from dhocl.nn.network import Network
+from tests.helpers.reference_distil import Step, assert_remembered, assert_step, columns, steps, views
+from tests.helpers.tensors import precise as normal
 
 seeds = st.integers(0, 1000)
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dhocl.checks import CHECKS, assert_same, exam, feed, passes, setup, stream
-from dhocl.heads.patches import class_scores
+from dhocl.core.rng import Rng
+from dhocl.core.taxonomy import UNKNOWN
 from dhocl.methods.icicle import (
     ICICLE,
     IcicleSettings,
@@ -22,13 +23,12 @@ from dhocl.methods.icicle import (
     similarity_drift,
     unit_patches,
 )
-from dhocl.objectives import LossName
-from dhocl.optim import Optimizer
-from dhocl.rng import Rng
-from dhocl.taxonomy import UNKNOWN
-from reference_distil import Step, assert_remembered, assert_step, columns, haf, steps, views
-from tensors import normal, unit
-from trees import balanced_tree
+from dhocl.nn.heads.prototypes import class_scores
+from dhocl.nn.objectives import LossName
+from dhocl.nn.optim import Optimizer
+from tests.helpers.reference_distil import Step, assert_remembered, assert_step, columns, haf, steps, views
+from tests.helpers.tensors import normal, unit
+from tests.helpers.trees import balanced_tree
 
 seeds = st.integers(0, 1000)
 SMALL = IcicleSettings(prototypes=2)

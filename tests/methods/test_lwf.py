@@ -9,8 +9,8 @@ from torch.distributions import Categorical
 from dhocl.checks import exam, feed, setup, stream
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.methods.lwf import LwF, LwfSettings, distillation
-from dhocl.network import Network
-from reference_distil import Step, assert_remembered, assert_step, haf, steps, views
+from dhocl.nn.network import Network
+from tests.helpers.reference_distil import Step, assert_remembered, assert_step, haf, steps, views
 
 
 def logits(*widths: int, seed: int = 0) -> dict[int, Tensor]:

@@ -6,11 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dhocl.augment import augment
 from dhocl.checks import feed, setup, stream
-from dhocl.learner import Batch
 from dhocl.methods.mir import MIR, MirSettings
-from reference_replay import (
+from dhocl.nn.augment import augment
+from dhocl.nn.learner import Batch
+from tests.helpers.reference_replay import (
     Item,
     arriving,
     assert_holds,

@@ -11,16 +11,24 @@ from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix
 from torch import Tensor
 
-from dhocl.augment import augment
 from dhocl.checks import CHECKS, feed, passes, setup, stream
-from dhocl.learner import Batch
+from dhocl.core.taxonomy import UNKNOWN, Label, Taxonomy
 from dhocl.methods.cbrs import ClassBalanced
 from dhocl.methods.nsce import NodePrototypes, NsCE, NsceSettings, confused_pairs, l1_over_l2, separation
-from dhocl.objectives import LossName
-from dhocl.taxonomy import UNKNOWN, Label, Taxonomy
-from reference_others import arriving, assert_same_state, assert_same_steps, path, slow_multi_ce, twins, watched
-from tensors import precise as normal
-from trees import balanced_tree
+from dhocl.nn.augment import augment
+from dhocl.nn.learner import Batch
+from dhocl.nn.objectives import LossName
+from tests.helpers.reference_others import (
+    arriving,
+    assert_same_state,
+    assert_same_steps,
+    path,
+    slow_multi_ce,
+    twins,
+    watched,
+)
+from tests.helpers.tensors import precise as normal
+from tests.helpers.trees import balanced_tree
 
 seeds = st.integers(0, 1000)
 TREE = balanced_tree(2, 3)  # 2 classes of level 0, 6 of level 1

@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dhocl.checks import feed, passes, setup, stream, true_tree
-from dhocl.learner import Batch, Setup
-from dhocl.losses import multi_ce, supcon
+from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.methods.onpro import (
     OnPro,
@@ -22,10 +21,11 @@ from dhocl.methods.onpro import (
     level_equilibrium,
     mixed_ce,
 )
-from dhocl.taxonomy import Taxonomy
-from dhocl.views import grayed, resized_crop
-from reference_others import arriving, assert_same_state, assert_same_steps, path, twins, watched
-from tensors import unit
+from dhocl.nn.augment import random_grayscale, resized_crop
+from dhocl.nn.learner import Batch, Setup
+from dhocl.nn.losses import multi_ce, supcon
+from tests.helpers.reference_others import arriving, assert_same_state, assert_same_steps, path, twins, watched
+from tests.helpers.tensors import unit
 
 T = 0.5
 
@@ -324,7 +324,7 @@ def reference_step(twin: OnPro, batch: Batch, tree: Taxonomy, turns: int) -> tup
         sets.append((x[slots], y[slots], blend, y[first], y[second], share.tolist()))
 
     def strong(images: Tensor) -> Tensor:
-        return resized_crop(grayed(images, rng, 0.25), rng, True, (0.3, 1.0))
+        return resized_crop(random_grayscale(images, rng, 0.25), rng, True, (0.3, 1.0))
 
     plain = [torch.cat([torch.rot90(images, k, (2, 3)) for k in range(turns)]) for images, *_ in sets]
     views = [(images, strong(images)) for images in plain]

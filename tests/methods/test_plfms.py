@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dhocl.augment import augment
 from dhocl.checks import feed, pictures, setup, stream
-from dhocl.learner import Batch
+from dhocl.core.rng import Rng
+from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.methods.clib import Scored
 from dhocl.methods.plfms import (
     PLFMS,
@@ -21,11 +21,11 @@ from dhocl.methods.plfms import (
     pseudo_labels,
     use_probability,
 )
-from dhocl.rng import Rng
-from dhocl.taxonomy import Label, Taxonomy
-from reference_clib import ScoredByHand
-from reference_replay import arriving, assert_step, draws, haf, late_links, learn, stored
-from trees import apply, balanced_tree, changes
+from dhocl.nn.augment import augment
+from dhocl.nn.learner import Batch
+from tests.helpers.reference_clib import ScoredByHand
+from tests.helpers.reference_replay import arriving, assert_step, draws, haf, late_links, learn, stored
+from tests.helpers.trees import apply, balanced_tree, changes
 
 # -- pseudo-labels ---------------------------------------------------------------------------------------------
 

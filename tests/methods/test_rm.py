@@ -8,14 +8,25 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhocl.augment import augment
 from dhocl.checks import feed, setup, stream
-from dhocl.config import method_settings
+from dhocl.core.rng import Rng
+from dhocl.core.taxonomy import Taxonomy
+from dhocl.methods.registry import method_settings
 from dhocl.methods.rm import PERTURBATIONS, RM, Rainbow, RmSettings, choose, cutout, spread, variation_ratio
-from dhocl.network import Network
-from dhocl.rng import Rng
-from dhocl.taxonomy import Taxonomy
-from reference_replay import Item, arriving, assert_holds, assert_step, draws, haf, late_links, learn, logits, stored
+from dhocl.nn.augment import augment
+from dhocl.nn.network import Network
+from tests.helpers.reference_replay import (
+    Item,
+    arriving,
+    assert_holds,
+    assert_step,
+    draws,
+    haf,
+    late_links,
+    learn,
+    logits,
+    stored,
+)
 
 # -- uncertainty -----------------------------------------------------------------------------------------------
 

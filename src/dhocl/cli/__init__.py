@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 
 import typer
@@ -13,7 +14,7 @@ from dhocl.cli.report import report
 from dhocl.cli.run import run
 from dhocl.cli.serve import serve
 from dhocl.cli.sweep import sweep
-from dhocl.errors import InputError
+from dhocl.core.errors import InputError
 
 app = typer.Typer(
     help="Online continual learning with label hierarchies that grow.",
@@ -29,23 +30,32 @@ app.command()(download)
 app.command()(report)
 app.command()(serve)
 
-# What the operating system refuses for want of room or rights.
+# Errors of the operating system that the user can fix: disk space and permissions.
 _USERS_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR}
 
 
 def main() -> None:
-    """Errors of the user's are one line and exit code 2; ours are a traceback."""
+    """An InputError is printed as one line, with exit code 2. Any other exception is a bug, with a traceback."""
+    if "" not in sys.path:
+        sys.path.append("")  # so that `--method mymodule:MyMethod` finds a file in the current directory
     try:
         app()
     except InputError as error:
-        _fail(str(error))
+        _fail(_with_flags(str(error)))
     except OSError as error:
         if error.errno not in _USERS_ERRORS:
             raise
         what = error.filename or "the output"
-        _fail(f"can not write {what}: {error.strerror}; free some room or choose another --out")
+        _fail(f"can not write {what}: {error.strerror}; free disk space or choose another --out")
 
 
 def _fail(message: str) -> None:
     print(f"dhocl: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(2)
+
+
+def _with_flags(message: str) -> str:
+    """Replace names of Python arguments in an error, such as `image_size`, by flags of the command: --image-size."""
+    command = typer.main.get_command(app).commands[sys.argv[1]]  # type: ignore[attr-defined]
+    flags = {param.name: param.opts[0] for param in command.params}
+    return re.sub(r"`(\w+)`", lambda found: flags.get(found[1], found[0]), message)

@@ -1,4 +1,4 @@
-"""`dhocl list`: what can be chosen."""
+"""`dhocl list`: names of methods, data sets, backbones and recipes."""
 
 from __future__ import annotations
 
@@ -19,35 +19,54 @@ class Kind(StrEnum):
 
 
 def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
-    """What can be chosen."""
-    from dhocl.backbones import BACKBONES
-    from dhocl.data import DATASETS
-    from dhocl.methods import METHODS
-    from dhocl.recipes import RECIPES
-
+    """List methods, data sets, backbones or recipes, including those of other installed packages."""
+    columns, rows = TABLES[kind]()
     table = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
-    columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-    if kind is Kind.methods:
-        columns, rows = (
-            ("method", "what it does", "from"),
-            [(n, m.summary, m.origin) for n, m in METHODS.items()],
-        )
-    elif kind is Kind.datasets:
-        columns, rows = (
-            ("data set", "what it is", "levels"),
-            [(name, info.summary, " / ".join(info.levels)) for name, info in DATASETS.items()],
-        )
-    elif kind is Kind.recipes:
-        columns, rows = (
-            ("recipe", "what it shows", "in the paper"),
-            [(name, recipe.title, recipe.where) for name, recipe in RECIPES.items()],
-        )
-    else:
-        columns, rows = ("backbone", "what it is"), [(name, entry.about) for name, entry in BACKBONES.items()]
-        rows.append(("hub:NAME", "a model of a hub or a local folder, through transformers: pip install 'dhocl[hub]'"))
     for column in columns:
         table.add_column(column, no_wrap=column == columns[0])
     for row in rows:
         table.add_row(*map(Text, row))
     Console().print(table)
+
+
+Rows = tuple[tuple[str, ...], list[tuple[str, ...]]]  # column names, rows
+
+
+def _methods() -> Rows:
+    from dhocl.core.outside import announced
+    from dhocl.methods import METHODS
+    from dhocl.methods.registry import find_method
+
+    ours = [(name, method.summary, method.origin) for name, method in METHODS.items()]
+    return ("method", "what it does", "from"), [*ours, *announced("method", METHODS, find_method)]
+
+
+def _datasets() -> Rows:
+    from dhocl.core.outside import announced
+    from dhocl.data import DATASETS, find_dataset
+
+    ours = [(name, info.summary, " / ".join(info.levels)) for name, info in DATASETS.items()]
+    more = [
+        (name, f"{about} ({package})", "") for name, about, package in announced("data set", DATASETS, find_dataset)
+    ]
+    return ("data set", "what it is", "levels"), [*ours, *more]
+
+
+def _backbones() -> Rows:
+    from dhocl.core.outside import announced
+    from dhocl.nn.backbones import BACKBONES, find_backbone
+
+    ours = [(name, info.summary) for name, info in BACKBONES.items()]
+    hub = ("hub:NAME", "a model of a hub or of a local folder, with transformers: pip install 'dhocl[hub]'")
+    more = [(name, f"{about} ({package})") for name, about, package in announced("backbone", BACKBONES, find_backbone)]
+    return ("backbone", "what it is"), [*ours, hub, *more]
+
+
+def _recipes() -> Rows:
+    from dhocl.experiment.recipes import RECIPES
+
+    rows = [(name, recipe.title, recipe.where) for name, recipe in RECIPES.items()]
+    return ("recipe", "what it shows", "in the paper"), [*rows]
+
+
+TABLES = {Kind.methods: _methods, Kind.datasets: _datasets, Kind.backbones: _backbones, Kind.recipes: _recipes}

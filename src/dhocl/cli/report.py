@@ -1,4 +1,4 @@
-"""`dhocl report`: pages of runs and sweeps."""
+"""`dhocl report`: HTML reports of runs and sweeps."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from rich.console import Console
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, several are compared; or of a sweep.")],
+    runs: Annotated[list[Path], typer.Argument(help="The folder of a run, of several runs to compare, or of a sweep.")],
     out: Annotated[
-        Path | None, typer.Option(help="The page; report.html in the run's folder, or compare.html here, by default.")
+        Path | None,
+        typer.Option(help="HTML file; default: report.html in the folder of the run, or compare.html for several."),
     ] = None,
 ) -> None:
-    """Make the page of a run, compare several on one page, or make the pages and tables of a sweep."""
+    """Write an HTML report of a run, a comparison of several runs, or tables and figures of a sweep."""
+    from dhocl.experiment.sweep import SweepFolder
     from dhocl.report import write_report, write_sweep_report
-    from dhocl.sweep import SweepFolder
 
     if len(runs) == 1 and SweepFolder(runs[0]).recipes:
         Console().print(f"Wrote {write_sweep_report(runs[0])}", soft_wrap=True, markup=False)

@@ -1,4 +1,4 @@
-"""`dhocl serve`: a learner behind HTTP."""
+"""`dhocl serve`: an HTTP service that learns and predicts."""
 
 from __future__ import annotations
 
@@ -6,78 +6,92 @@ from pathlib import Path
 from typing import Annotated
 
 from dhocl.cli.options import option
-from dhocl.errors import InputError
+from dhocl.core.errors import InputError
 
-MODEL = "The model"
-ACCESS = "Who may reach it"
-LOAD = "How much it takes"
+MODEL = "Model"
+ACCESS = "Access"
+LOAD = "Limits"
 
 
 def serve(
     model: Annotated[
-        Path, option("--model", panel=MODEL, help="Folder of the model: journal and checkpoints. Made if missing.")
+        Path, option("--model", panel=MODEL, help="Folder with journal and checkpoints; created if missing.")
     ] = Path("model"),
     levels: Annotated[
         str,
-        option("--levels", panel=MODEL, help="Of a new model: its ranks, coarsest first, such as `genus,species`."),
+        option("--levels", panel=MODEL, help="New model: its ranks, coarsest first, such as `genus,species`."),
     ] = "",
     tree: Annotated[
         Path | None,
-        option("--tree", panel=MODEL, help="Of a new model: a `tree.tsv` that tells what lies above what."),
+        option("--tree", panel=MODEL, help="New model: a `tree.tsv` file with the parents of classes."),
     ] = None,
     source: Annotated[
         list[str] | None,
         option(
             "--source",
             panel=MODEL,
-            help="Whom else to ask: `tree:FILE`, `wordnet:DIR`, `darwin_core:PATH` or `llm`; may be repeated.",
+            help="Knowledge source for classes that --tree does not have: `tree:FILE`, `wordnet:DIR`, "
+            "`darwin_core:PATH` or `llm`; may be repeated.",
         ),
     ] = None,
     method: Annotated[
-        str | None, option("--method", panel=MODEL, help="Of a new model: see `dhocl list methods`; halo by default.")
+        str | None, option("--method", panel=MODEL, help="New model: a name from `dhocl list methods`; default: halo.")
     ] = None,
     backbone: Annotated[
         str | None,
-        option("--backbone", panel=MODEL, help="Likewise: see `dhocl list backbones`; efficientnet_lite0 by default."),
+        option(
+            "--backbone",
+            panel=MODEL,
+            help="New model: a name from `dhocl list backbones`; default: efficientnet_lite0.",
+        ),
     ] = None,
     image_size: Annotated[
-        int | None, option("--image-size", panel=MODEL, help="Likewise: side in pixels at which it looks; 96.")
+        int | None,
+        option("--image-size", panel=MODEL, help="New model: side in pixels that images are scaled to; default: 96."),
     ] = None,
     buffer: Annotated[
-        int | None, option("--buffer", panel=MODEL, help="Likewise: images that it keeps for replay; 1000.")
+        int | None, option("--buffer", panel=MODEL, help="New model: images kept for replay; default: 1000.")
     ] = None,
     host: Annotated[
-        str, option("--host", panel=ACCESS, help="Address to listen on; one that others can reach needs a token.")
+        str,
+        option(
+            "--host", panel=ACCESS, help="Address to listen on; one that other machines can reach needs --token-file."
+        ),
     ] = "127.0.0.1",
-    port: Annotated[int, option("--port", panel=ACCESS, min=0, max=65535, help="0: any that is free.")] = 8000,
+    port: Annotated[
+        int, option("--port", panel=ACCESS, min=0, max=65535, help="Port to listen on; 0 for any free one.")
+    ] = 8000,
     token_file: Annotated[
         Path | None,
-        option("--token-file", panel=ACCESS, help="File with a secret word that whoever writes must give."),
+        option("--token-file", panel=ACCESS, help="File with a secret token that requests to write must send."),
     ] = None,
     protect_reading: Annotated[
-        bool, option("--protect-reading", panel=ACCESS, help="Whoever reads or predicts must give it too.")
+        bool, option("--protect-reading", panel=ACCESS, help="Require the token to read and predict, too.")
     ] = False,
     queue: Annotated[
-        int, option("--queue", panel=LOAD, min=1, help="Entries that may wait; then posts are answered 429.")
+        int, option("--queue", panel=LOAD, min=1, help="Entries that may wait to be learned; more get status 429.")
     ] = 1000,
-    batch: Annotated[int, option("--batch", panel=LOAD, min=1, help="Images that a request may hold.")] = 64,
-    image_mb: Annotated[int, option("--image-mb", panel=LOAD, min=1, help="Megabytes that an image may have.")] = 8,
+    batch: Annotated[int, option("--batch", panel=LOAD, min=1, help="Largest number of images in a request.")] = 64,
+    image_mb: Annotated[int, option("--image-mb", panel=LOAD, min=1, help="Largest image file in MB.")] = 8,
     megapixels: Annotated[
-        int, option("--megapixels", panel=LOAD, min=1, help="Millions of pixels that an image may have.")
+        int, option("--megapixels", panel=LOAD, min=1, help="Largest image in millions of pixels.")
     ] = 25,
     checkpoint_every: Annotated[
-        int, option("--checkpoint-every", panel=LOAD, min=1, help="Entries between checkpoints; or each minute.")
+        int,
+        option("--checkpoint-every", panel=LOAD, min=1, help="Entries between checkpoints; at least one per minute."),
     ] = 1000,
 ) -> None:
-    """Learn from observations that arrive over HTTP, and predict at any time.
+    """Serve a model over HTTP that learns from observations and predicts.
 
-    A new model: `dhocl serve --model birds --levels family,genus,species`; the next time `dhocl serve --model birds`
-    goes on with it. Then post an image with its name and rank:
+    Create a model: `dhocl serve --model birds --levels family,genus,species`. Later, `dhocl serve --model birds`
+    continues it.
 
+    Send an image with its name and rank:
     `curl -F image=@robin.jpg -F name=Erithacus -F rank=genus http://127.0.0.1:8000/observations`
 
-    and ask what another one shows: `curl -F image=@what.jpg http://127.0.0.1:8000/predict`. The page at `/` shows the
-    tree growing, and `/openapi.json` describes the rest; docs/service.md tells more.
+    Predict another image: `curl -F image=@what.jpg http://127.0.0.1:8000/predict`
+
+    The page at `/` shows the tree. `/openapi.json` and docs/service.md describe all requests.
     """
     try:
         from dhocl.service.server import start
@@ -85,7 +99,7 @@ def serve(
         raise InputError(f"the service needs {error.name}: pip install 'dhocl[serve]'") from None
     ranks = [level.strip() for level in levels.split(",")] if levels else None
     if ranks and not all(ranks):
-        raise InputError(f"--levels {levels}: expected names, coarsest first, with commas between them")
+        raise InputError(f"--levels {levels}: expected names, coarsest first, separated by commas")
     options = {
         "levels": ranks,
         "tree": tree,

@@ -1,4 +1,4 @@
-"""`dhocl sweep`: the experiments of the paper."""
+"""`dhocl sweep`: run the experiments of the paper."""
 
 from __future__ import annotations
 
@@ -16,49 +16,52 @@ class Engine(StrEnum):
     ray = "ray"
 
 
-class Size(StrEnum):  # `recipes.Scale`, which would bring torch along
+class Size(StrEnum):  # `recipes.Scale`, without importing torch
     smoke = "smoke"
     mini = "mini"
     paper = "paper"
 
 
 def sweep(
-    recipes: Annotated[list[str], typer.Argument(help="One or more of `dhocl list recipes`, or `all`.")],
+    recipes: Annotated[list[str], typer.Argument(help="Names from `dhocl list recipes`, or `all`.")],
     data: Annotated[
-        Path | None, typer.Option(help="Folder with the archives or extracted files of the data sets.")
+        Path | None, typer.Option(help="Folder with the archives or the extracted files of the data sets.")
     ] = None,
     backbone: Annotated[
         str | None,
-        typer.Option(help="Only for recipes that leave it to you (imagenet_h at paper scale): hub: and a folder."),
+        typer.Option(help="hub:FOLDER, only for recipes that do not name a backbone (imagenet_h at paper scale)."),
     ] = None,
     scale: Annotated[
         Size,
-        typer.Option(help="smoke: minutes, nothing needed; mini: CIFAR-100 and CUB-200 on 2 cores; paper: all of it."),
+        typer.Option(
+            help="smoke: only checks that everything runs, in minutes, without data; mini: CIFAR-100, CUB-200 and "
+            "glyphs, for 2 cores; paper: the setting of the paper, on all data sets."
+        ),
     ] = Size.smoke,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Seeds 0 to N-1; by default 1 at smoke, 2 at mini, 5 at paper.")
+        int | None, typer.Option(min=1, help="Number of seeds; default: 1 for smoke, 2 for mini, 5 for paper.")
     ] = None,
     engine: Annotated[
-        Engine, typer.Option(help="Processes of this machine, or tasks of a Ray cluster.")
+        Engine, typer.Option(help="local: processes on this machine; ray: tasks on a Ray cluster.")
     ] = Engine.local,
     workers: Annotated[
-        int, typer.Option(min=0, help="Runs at a time; by default one per core, on a cluster as many as fit.")
+        int, typer.Option(min=0, help="Parallel runs; 0: one per core, or on a cluster as many as fit.")
     ] = 0,
     address: Annotated[
-        str | None, typer.Option(help="Of a running Ray cluster; without it one is started here.")
+        str | None, typer.Option(help="Address of a running Ray cluster; default: one is started on this machine.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for runs and report; runs/SCALE by default.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No display; errors are still told.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for runs and report; default: runs/SCALE.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No output except errors.")] = False,
 ) -> None:
-    """Make the runs of an experiment of the paper, then its tables and figures.
+    """Run experiments of the paper, and write their tables and figures.
 
-    Stop it at any time and call it again: finished runs are kept, half-done ones go on. Recipes that share a folder
-    share runs. `dhocl sweep all` is everything at the smallest scale, in a few minutes.
+    A sweep can be stopped and started again: finished runs are kept and unfinished ones resumed. Recipes in the same
+    folder share runs. To run everything at the smallest scale, in a few minutes: `dhocl sweep all`
     """
-    from dhocl.display import watch_sweep
-    from dhocl.recipes import SEEDS, Scale
+    from dhocl.cli.display import watch_sweep
+    from dhocl.experiment.recipes import SEEDS, Scale
+    from dhocl.experiment.sweep import prepare, start
     from dhocl.report import write_sweep_report
-    from dhocl.sweep import prepare, start
 
     size = Scale(scale.value)
     folder = out or Path("runs") / size
@@ -66,14 +69,14 @@ def sweep(
     try:
         failed = watch_sweep(start(jobs, engine.value, workers, address), jobs, quiet)
     except KeyboardInterrupt:
-        print("dhocl: stopped; the same command goes on from here", file=sys.stderr)
+        print("dhocl: stopped; run the same command to continue", file=sys.stderr)
         raise typer.Exit(130) from None
     page = write_sweep_report(folder)
     if not quiet:
-        Console().print(f"Open {page} to see it.", soft_wrap=True, markup=False)
+        Console().print(f"Report: {page}", soft_wrap=True, markup=False)
     if failed:
         print(
-            f"dhocl: {len(failed)} of {len(jobs)} runs failed; the first: {failed[0].folder / 'FAILED'}",
+            f"dhocl: {len(failed)} of {len(jobs)} runs failed; for the first, see {failed[0].folder / 'FAILED'}",
             file=sys.stderr,
         )
         raise typer.Exit(1)

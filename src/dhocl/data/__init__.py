@@ -1,4 +1,8 @@
-"""Data sets by name. To add one: write a reader that gives a `Source`, and name it here."""
+"""Data sets by name: built in, `module:function`, or an entry point of a package.
+
+A data set is a function that takes a `Selection` and returns a `Source`. `dhocl.data.adapters` makes a `Source` from
+pairs, from a torchvision-style data set, or from a data set of the Hugging Face library `datasets`.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +10,24 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from dhocl.core import outside
+from dhocl.core.errors import InputError
 from dhocl.data import aircraft, cifar100, cub200, darwin_core, folder, glyphs, imagenet_h, inaturalist
 from dhocl.data.dataset import Dataset, Selection, Source, Split, select
-from dhocl.errors import InputError
 
-__all__ = ["DATASETS", "Dataset", "DatasetInfo", "Selection", "Source", "Split", "check", "load"]
+__all__ = ["DATASETS", "Dataset", "DatasetInfo", "Selection", "Source", "Split", "check", "find_dataset", "load"]
+
+Reader = Callable[[Selection], Source]
 
 
 class DatasetInfo(NamedTuple):
-    read: Callable[[Selection], Source]
+    read: Reader
     summary: str
-    levels: tuple[str, ...]  # rank names, coarsest first; empty if only the data tell
+    levels: tuple[str, ...]  # rank names, coarsest first; empty if they depend on the data
 
 
 DATASETS: dict[str, DatasetInfo] = {
-    "glyphs": DatasetInfo(
-        glyphs.read, "pictures of Unicode characters, made on the spot; nothing to download", glyphs.LEVELS
-    ),
+    "glyphs": DatasetInfo(glyphs.read, "rendered Unicode characters; generated locally, no download", glyphs.LEVELS),
     "cifar100": DatasetInfo(
         cifar100.read, "CIFAR-100, 100 classes of small photographs; needs --data", cifar100.LEVELS
     ),
@@ -40,31 +45,47 @@ DATASETS: dict[str, DatasetInfo] = {
         partial(inaturalist.read, year=2019), "iNaturalist 2019, 1,010 species; needs --data", inaturalist.LEVELS
     ),
     "imagenet_h": DatasetInfo(
-        imagenet_h.read, "ImageNet under WordNet's tree, padded at random by the seed; needs --data", ()
+        imagenet_h.read, "ImageNet with the WordNet tree, padded at random levels (by seed); needs --data", ()
     ),
     "imagenet_h_fixed": DatasetInfo(
         partial(imagenet_h.read, random=False),
-        "the same, padded by repeating the parents of the leaves; needs --data",
+        "ImageNet with the WordNet tree, padded by repeating the parents of leaves; needs --data",
         (),
     ),
     "darwin_core": DatasetInfo(
         darwin_core.read,
-        "occurrences in Darwin Core, such as a GBIF download, with their photographs; needs --data",
+        "Darwin Core occurrences with photographs, such as a GBIF download; needs --data",
         (),
     ),
     "folder": DatasetInfo(folder.read, "your own images: --data holds labels.csv, tree.tsv and the images", ()),
 }
 
 
-def check(name: str, selection: Selection) -> Source:
-    """The data set before any image is decoded; an error where it is not there."""
-    if name not in DATASETS:
-        raise InputError(f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}")
+def find_dataset(dataset: str | Reader) -> DatasetInfo:
+    """The data set of a name: one of DATASETS, `module:function`, or an entry point of an installed package."""
+    if isinstance(dataset, str) and dataset in DATASETS:
+        return DATASETS[dataset]
+    read = outside.find(dataset, "data set", DATASETS) if isinstance(dataset, str) else dataset
+    if not callable(read):
+        raise InputError(f"{dataset} is not a data set: expected a function that takes a Selection, not {read!r}")
+    return DatasetInfo(read, outside.first_line(read), ())
+
+
+def check(dataset: str | Reader, selection: Selection) -> Source:
+    """Open a data set without decoding images. InputError if its files are missing or malformed."""
     if selection.image_size is not None and selection.image_size < 1:
-        raise InputError(f"images can not be {selection.image_size} pixels wide: give a positive number")
-    return DATASETS[name].read(selection)
+        raise InputError(f"image_size={selection.image_size}: at least 1")
+    source = find_dataset(dataset).read(selection)
+    if not isinstance(source, Source):
+        raise InputError(f"{dataset} returned {type(source).__name__}, not a Source: see dhocl.data.adapters")
+    return source
 
 
-def load(name: str, selection: Selection) -> Dataset:
-    """The part of a data set that a run uses, decoded if it fits in memory."""
-    return select(check(name, selection), selection)
+def load(dataset: str | Reader, selection: Selection) -> Dataset:
+    """Open a data set and select the part that a run uses. Images are decoded if they fit in memory.
+
+    >>> data = load("glyphs", Selection(samples=500, test_samples=100, image_size=32))
+    >>> data.levels, tuple(data.train.images.shape), len(data.test)
+    (('script', 'base', 'character'), (500, 3, 32, 32), 100)
+    """
+    return select(check(dataset, selection), selection)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from dhocl.core.errors import InputError
 from dhocl.data import cache
 from dhocl.data.archive import Archive, locate
 from dhocl.data.dataset import Fetch, Selection, Source, Table
 from dhocl.data.files import Files, from_archive
 from dhocl.data.lineage import grow
-from dhocl.errors import InputError
 
 LEVELS = ("manufacturer", "family", "variant")
 SIZE = 224
-BANNER = 20  # pixel rows at the bottom of each photograph that name its owner
+BANNER = 20  # pixel rows with a copyright notice at the bottom of each photograph
 ORIGIN = "https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/fgvc-aircraft-2013b.tar.gz"
 
 Lineage = tuple[str, ...]
@@ -66,7 +66,7 @@ def _malformed(archive: Archive, file: str, expected: str) -> InputError:
 
 
 def _images(archive: Archive, train: list[str], test: list[str], size: int) -> list[Files | Fetch]:
-    """From the extracted folder when they are needed; from the archive, which is read from front to end, at once."""
+    """An extracted folder is read on demand. An archive is decoded at once, since it can only be read in sequence."""
     if archive.path.is_dir():
         return [Files(archive.path, part, size, BANNER) for part in (train, test)]
     (images,) = cache.arrays(

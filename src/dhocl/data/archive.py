@@ -1,7 +1,6 @@
-"""Published files, read where they lie: in the extracted folder, or in one pass over the archive.
+"""Read published files from an extracted folder, or in one pass over their archive.
 
-Nothing is ever unpacked to disk, so an archive can not write anywhere; one that tries to is refused all the
-same.
+Nothing is extracted to disk. An archive with members that point outside of it is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from dhocl.errors import InputError
+from dhocl.core.errors import InputError
 
 SUFFIXES = (".tar.gz", ".tgz", ".tar.xz", ".tar")
 
@@ -28,7 +27,7 @@ class Archive:
     root: str  # the folder's name, which the members of the archive start with
 
     def stamp(self, names: Collection[str]) -> str:
-        """What changes when the files do: names, sizes and times of what would be read."""
+        """Names, sizes and modification times of the files that would be read, for cache keys."""
         if not self.path.is_dir():
             return _mark(self.path)
         marks = []
@@ -40,7 +39,7 @@ class Archive:
         return "\n".join(marks)
 
     def read(self, names: Collection[str], md5: Mapping[str, str] | None = None) -> Iterator[tuple[str, bytes]]:
-        """Name and content of each asked file, in the order they lie, held against its md5 if given."""
+        """Name and content of each file, in the order of the archive. InputError if an md5 is given and differs."""
         source = self._from_folder(names) if self.path.is_dir() else self._from_archive(names)
         for name, content in source:
             expected = (md5 or {}).get(name)
@@ -61,8 +60,8 @@ class Archive:
             yield name, content
 
     def _file(self, name: str) -> Path:
-        if leaves(name):
-            raise InputError(f"{self.path} lists the file {name!r}, which lies outside of it: download it again")
+        if escapes(name):
+            raise InputError(f"{self.path} lists the file {name!r}, which is outside of it: download it again")
         return self.path / name
 
     def _from_archive(self, names: Collection[str]) -> Iterator[tuple[str, bytes]]:
@@ -86,11 +85,11 @@ class Archive:
         raise self._lacks(min(missing))
 
     def _checked(self, member: tarfile.TarInfo) -> str:
-        """The member's name below the root, or "" if it lies elsewhere."""
+        """The member's name below the root, or "" if it is not below it."""
         target = member.linkname if member.islnk() else ""
         if member.issym():
             target = posixpath.join(posixpath.dirname(member.name), member.linkname)
-        if leaves(member.name) or leaves(posixpath.normpath(target)):
+        if escapes(member.name) or escapes(posixpath.normpath(target)):
             raise InputError(
                 f"{self.path} is refused: its member {member.name!r} points outside the archive; "
                 "download the published file"
@@ -103,13 +102,13 @@ class Archive:
 
 
 def locate(data: Path | None, root: str, origin: str) -> Archive:
-    """The data set below the folder a user gave; of several archives the one with the shortest name."""
+    """The data set in the folder `data`; of several archives the one with the shortest name."""
     first, *others = SUFFIXES
     archives = f"{root}{first} ({', '.join(others)})"
     if data is None:
-        raise InputError(f"--data DIR is needed: a folder with {root}/ or {archives} from {origin}")
+        raise InputError(f"`data` must be a folder with {root}/ or {archives} from {origin}")
     if not data.is_dir():
-        raise InputError(f"--data {data} is not a folder: expected one with {root}/ or {archives} from {origin}")
+        raise InputError(f"`data` {data} is not a folder: expected one with {root}/ or {archives} from {origin}")
     if (data / root).is_dir():
         return Archive(data / root, root)
     found = [file for file in data.iterdir() if file.name.startswith(root) and file.name.endswith(SUFFIXES)]
@@ -123,10 +122,10 @@ def _mark(file: Path) -> str:
     return f"{file.name} {status.st_size} {status.st_mtime_ns}"
 
 
-def leaves(name: str) -> bool:
-    """The name climbs out of the folder it is relative to.
+def escapes(name: str) -> bool:
+    """Whether a relative name points outside of its folder.
 
-    >>> leaves("a/../../b"), leaves("/etc/passwd"), leaves("a/b..c")
+    >>> escapes("a/../../b"), escapes("/etc/passwd"), escapes("a/b..c")
     (True, True, False)
     """
     path = PurePosixPath(name)

@@ -1,7 +1,6 @@
-"""Decoded images and other things worth keeping, on disk so that only the first run waits for them.
+"""A disk cache of arrays, such as decoded images.
 
-The cache is a convenience: what is damaged is made anew, and a folder that can not be written is done
-without.
+Damaged entries are rebuilt. If the folder can not be written, nothing is cached.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from uuid import uuid4
 
 import numpy as np
 
-FORMAT = 1  # counted up when what is stored under a key changes
+FORMAT = 1  # incremented when the content stored under a key changes
 
 
 def folder() -> Path:
@@ -29,7 +28,7 @@ def folder() -> Path:
 
 
 def key(name: str, *determinants: object) -> str:
-    """A name for people to recognise, and a hash of all that determines the content.
+    """A readable name and a hash of everything that determines the content.
 
     >>> key("glyphs", 64) == key("glyphs", 64), key("glyphs", 64) == key("glyphs", 32)
     (True, False)
@@ -39,7 +38,7 @@ def key(name: str, *determinants: object) -> str:
 
 
 def arrays(key: str, parts: Sequence[str], build: Callable[[], Sequence[np.ndarray]]) -> tuple[np.ndarray, ...]:
-    """The arrays under a key, one a part, mapped from disk; built and stored if any of them is not there."""
+    """The arrays of a key, one per part, memory-mapped. If any is missing, all are built and stored."""
     files = [folder() / f"{key}.{part}.npy" for part in parts]
     stored = [_load(file) for file in files]
     known = tuple(array for array in stored if array is not None)
@@ -52,28 +51,28 @@ def arrays(key: str, parts: Sequence[str], build: Callable[[], Sequence[np.ndarr
     except OSError as problem:
         logging.getLogger(__name__).warning("not cached in %s (%s)", folder(), problem.strerror)
         return tuple(built)
-    # mapped instead of held: the system may then drop what is not in use
+    # memory-mapped, so that the system may drop pages that are not in use
     return tuple(array if mapped is None else mapped for array, mapped in zip(built, map(_load, files), strict=True))
 
 
 def _load(file: Path) -> np.ndarray | None:
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):  # not there, not an array, or shorter than its header says
+    except (OSError, ValueError, EOFError):  # missing, not an array, or truncated
         return None
     return array if isinstance(array, np.memmap) else None
 
 
 def write(file: Path, fill: Callable[[BinaryIO], object]) -> None:
-    """Whole or not at all: written aside, brought to disk, then renamed."""
+    """Write atomically: to a temporary file, synced, then renamed."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    aside = file.with_name(f"{file.name}.{uuid4().hex}.tmp")
+    temporary = file.with_name(f"{file.name}.{uuid4().hex}.tmp")
     try:
-        with aside.open("xb") as handle:
+        with temporary.open("xb") as handle:
             fill(handle)
             handle.flush()
             os.fsync(handle.fileno())
-        aside.replace(file)
+        temporary.replace(file)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

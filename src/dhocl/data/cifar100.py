@@ -1,7 +1,7 @@
 """CIFAR-100: 100 classes under 20 superclasses under 8 groups, 60,000 images of 32 pixels.
 
-The groups are those of the paper's runs; the classes and superclasses are the authors' own, and the files are
-held against the tree that the package carries.
+Classes and superclasses are those of CIFAR-100, the groups those of the HALO paper. The files are checked against the
+tree in `trees/cifar100.tsv`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from dhocl.core.errors import InputError
 from dhocl.data import cache
 from dhocl.data.archive import Archive, locate
 from dhocl.data.dataset import Selection, Source, Table
 from dhocl.data.images import resize
-from dhocl.data.lineage import carried, grow, readable
-from dhocl.errors import InputError
+from dhocl.data.lineage import bundled, grow, readable
 
 LEVELS = ("group", "superclass", "class")
 SIZE = 32
@@ -32,7 +32,7 @@ MD5 = {
 
 def read(selection: Selection) -> Source:
     archive = locate(selection.data, "cifar-100-python", ORIGIN)
-    rows = carried("cifar100", LEVELS)
+    rows = bundled("cifar100", LEVELS)
     train, train_classes, test, test_classes = cache.arrays(
         cache.key("cifar100", archive.stamp(tuple(MD5))),
         ("train", "train-classes", "test", "test-classes"),
@@ -51,7 +51,7 @@ def read(selection: Selection) -> Source:
 
 
 def _decode(archive: Archive, rows: Sequence[dict[str, str]]) -> list[np.ndarray]:
-    """Images and class numbers of the two parts, once the files agree with the carried tree."""
+    """Images and class numbers of both splits. InputError if the files disagree with the bundled tree."""
     contents = dict(archive.read(tuple(MD5), MD5))
     meta = _unpickle(contents["meta"], "meta", archive)
     fine, coarse = (
@@ -59,7 +59,7 @@ def _decode(archive: Archive, rows: Sequence[dict[str, str]]) -> list[np.ndarray
         for field in (b"fine_label_names", b"coarse_label_names")
     )
     if fine != [row["class"] for row in rows]:
-        raise _disagrees(archive, "meta", "its class names are others")
+        raise _disagrees(archive, "meta", "its class names differ")
     decoded = []
     for part in ("train", "test"):
         table = _unpickle(contents.pop(part), part, archive)
@@ -87,7 +87,7 @@ def _field(table: Any, name: bytes, file: str, archive: Archive) -> Any:
 def _unpickle(content: bytes, file: str, archive: Archive) -> Any:
     try:
         return _ArraysOnly(BytesIO(content), encoding="bytes").load()
-    except Exception as problem:  # a damaged pickle fails in any way, an evil one is stopped by _ArraysOnly
+    except Exception as problem:  # a damaged pickle may raise anything; _ArraysOnly refuses a malicious one
         raise InputError(
             f"{file} in {archive.path} is refused ({problem}): expected a pickle of plain arrays and lists; "
             "download it again"
@@ -95,7 +95,7 @@ def _unpickle(content: bytes, file: str, archive: Archive) -> Any:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Builds containers, numbers, text and arrays. A pickle may otherwise call any function there is."""
+    """Loads containers, numbers, text and arrays only: an unrestricted pickle may call any function."""
 
     admitted = {  # noqa: RUF012
         ("numpy", "ndarray"): np.ndarray,
@@ -108,4 +108,4 @@ class _ArraysOnly(pickle.Unpickler):
         try:
             return self.admitted[module, name]
         except KeyError:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}") from None
+            raise pickle.UnpicklingError(f"it needs {module}.{name}") from None

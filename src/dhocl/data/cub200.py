@@ -1,4 +1,4 @@
-"""CUB-200-2011: 200 species of birds, 11,788 photographs, under the ranks of zoology."""
+"""CUB-200-2011: 200 species of birds, 11,788 photographs, with order, family and optionally genus."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dhocl.core.errors import InputError
 from dhocl.data import cache
 from dhocl.data.archive import Archive, locate
 from dhocl.data.dataset import Selection, Source, Table
 from dhocl.data.files import from_archive
-from dhocl.data.lineage import carried, grow, readable
-from dhocl.errors import InputError
+from dhocl.data.lineage import bundled, grow, readable
 
 LEVELS = ("order", "family", "species")
 LEVELS_GENUS = ("order", "family", "genus", "species")
@@ -22,7 +22,7 @@ LISTS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classe
 
 def read(selection: Selection, genus: bool = False) -> Source:
     archive = locate(selection.data, "CUB_200_2011", ORIGIN)
-    rows = carried("cub200", ("class", "order", "family", "genus"))
+    rows = bundled("cub200", ("class", "order", "family", "genus"))
     names, classes, training = cache.arrays(
         cache.key("cub200-index", archive.stamp(LISTS)),
         ("names", "classes", "training"),
@@ -49,7 +49,7 @@ def read(selection: Selection, genus: bool = False) -> Source:
 
 
 def _species(published: str) -> str:
-    """The English name: the Latin one would give its genus away.
+    """The English name: the Latin one contains the genus.
 
     >>> _species("001.Black_footed_Albatross")
     'Black footed Albatross'
@@ -58,7 +58,7 @@ def _species(published: str) -> str:
 
 
 def _index(archive: Archive, expected: Sequence[str]) -> list[np.ndarray]:
-    """Name, class (from 0) and part of each image, in the order of the published list."""
+    """Name, class (from 0) and split of each image, in the order of the published list."""
     lists = {file: _pairs(content, file, archive) for file, content in archive.read(LISTS)}
     if list(lists["classes.txt"].values()) != list(expected):
         raise _malformed(archive, "classes.txt", f"expected the {len(expected)} species of CUB-200-2011")

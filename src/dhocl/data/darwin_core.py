@@ -1,7 +1,7 @@
-"""Occurrences in Darwin Core, such as a download from GBIF, as a stream: photographs in the order they were taken.
+"""Darwin Core occurrences, such as a download from GBIF, as a stream of photographs in order of their date.
 
-Each is labelled at the rank it was identified to, under the accepted name. What lacks a date, a name or its image is
-left out, and told.
+Each is labelled with the accepted name at the rank it was identified to. Occurrences without a date, a name or an image
+file are skipped, and a warning counts them.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import mimetypes
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from os.path import isfile  # false where pathlib's raises: names from strangers may be too long
+from os.path import isfile  # returns False for names that are too long, where pathlib raises
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from dhocl.data.archive import leaves
+from dhocl.core.errors import InputError
+from dhocl.data.archive import escapes
 from dhocl.data.dataset import Selection, Source, Table
 from dhocl.data.dwca import Bundle, Record
 from dhocl.data.files import Files
-from dhocl.data.lineage import grow, told_apart
+from dhocl.data.lineage import disambiguate, grow
 from dhocl.data.taxa import Taxa
-from dhocl.errors import InputError
 
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species")
 MEDIA = ("Multimedia", "Image")  # extensions that name files
@@ -33,37 +33,37 @@ SIZE = 224
 
 class Photograph(NamedTuple):
     moment: float
-    place: str  # "FILE line N", for complaints
-    name: str  # of the file, below the folder
+    place: str  # "FILE line N", for error messages
+    name: str  # path below the folder
     lineage: tuple[str, ...]
 
 
 def read(selection: Selection) -> Source:
     if selection.data is None or not selection.data.is_dir():
         raise InputError(
-            f"--data must name a folder with a Darwin Core archive of occurrences and the images; got {selection.data}"
+            f"`data` must be a folder with a Darwin Core archive of occurrences and the images; got {selection.data}"
         )
-    data, lacking = selection.data, Counter[str]()
-    found = sorted(_photographs(data, lacking), key=lambda photograph: photograph.moment)  # stable
-    if told := ", ".join(f"{what} ({count})" for what, count in lacking.items() if count):
-        logging.getLogger(__name__).warning("left out of %s: %s", data, told)
+    data, skipped = selection.data, Counter[str]()
+    found = sorted(_photographs(data, skipped), key=lambda photograph: photograph.moment)  # stable
+    if counts := ", ".join(f"{what} ({count})" for what, count in skipped.items() if count):
+        logging.getLogger(__name__).warning("skipped in %s: %s", data, counts)
     if not found:
         raise InputError(
-            f"no occurrence in {data} has a date, a name and an image that is there: images lie below it as their "
-            "identifiers say, those of a URL in a folder named like the host (wget -x)"
+            f"no occurrence in {data} has a date, a name and an image file: put each image below it at the path of its "
+            "identifier, that of a URL in a folder named like the host (wget -x)"
         )
     used = [rank for rank in range(len(RANKS)) if any(photograph.lineage[rank] for photograph in found)]
-    tree, nodes = grow(told_apart([photograph.lineage[rank] for rank in used] for photograph in found))
+    tree, nodes = grow(disambiguate([photograph.lineage[rank] for rank in used] for photograph in found))
     files = Files(data, [p.name for p in found], selection.image_size or SIZE, places=[p.place for p in found])
     nothing = Table(np.empty(0, dtype=np.int64), files.pick(np.empty(0, dtype=np.int64)))
     levels = tuple(RANKS[rank] for rank in used)
     return Source("darwin_core", levels, tree, Table(nodes, files), nothing, flip=True, given=True)
 
 
-def _photographs(data: Path, lacking: Counter[str]) -> Iterator[Photograph]:
+def _photographs(data: Path, skipped: Counter[str]) -> Iterator[Photograph]:
     bundle, taxa = Bundle(data), Taxa(RANKS)
     if bundle.core.kind not in ("", "Occurrence"):
-        raise InputError(f"{data} holds rows of the kind {bundle.core.kind}: expected an archive of occurrences")
+        raise InputError(f"{data} is an archive of rows of type {bundle.core.kind}: expected Occurrence")
     shown = _extension(bundle)
     terms = taxa.terms(bundle.core.kind) | {"id", "eventDate", "associatedMedia"}
     for record in bundle.read(bundle.core, terms):
@@ -71,20 +71,20 @@ def _photographs(data: Path, lacking: Counter[str]) -> Iterator[Photograph]:
         names = [*cells.get("associatedMedia", "").split("|"), *shown.get(cells.pop("id", ""), [])]
         files = list(dict.fromkeys(_file(name.strip(), record) for name in names if name.strip()))
         if not files:
-            lacking["occurrences without an image"] += 1
+            skipped["occurrences without an image"] += 1
         elif (moment := _moment(cells.get("eventDate", ""))) is None:
-            lacking["without a date"] += 1
+            skipped["without a date"] += 1
         elif not any(lineage := taxa.lineage(taxa.add(cells))):
-            lacking["without a name"] += 1
+            skipped["without a name"] += 1
         else:
             there = [file for file in files if isfile(data / file)]
-            lacking["images that are not there"] += len(files) - len(there)
+            skipped["missing images"] += len(files) - len(there)
             for file in there:
                 yield Photograph(moment, record.place, file, lineage)
 
 
 def _extension(bundle: Bundle) -> Mapping[str, list[str]]:
-    """Id of an occurrence -> the images that another table lists for it."""
+    """Id of an occurrence -> the images that extension tables list for it."""
     shown: dict[str, list[str]] = {}
     for layout in bundle.extensions:
         if layout.kind in MEDIA:
@@ -97,20 +97,20 @@ def _extension(bundle: Bundle) -> Mapping[str, list[str]]:
 
 
 def _file(name: str, record: Record) -> str:
-    """Where an image lies below the folder.
+    """The path of an image below the folder.
 
     >>> _file("https://example.org/photos/7/large.jpg", Record("", {})), _file("photos/7.jpg", Record("", {}))
     ('example.org/photos/7/large.jpg', 'photos/7.jpg')
     """
     parts = urlsplit(name)
     path = f"{parts.netloc}{parts.path}" + (f"?{parts.query}" if parts.query else "") if parts.netloc else name
-    if leaves(path.replace("\\", "/")):
+    if escapes(path.replace("\\", "/")):
         raise InputError(f"{record.place}: the image {name!r} is not inside the folder; give it relative to that")
     return path
 
 
 def _moment(date: str) -> float | None:
-    """When a date or the start of an interval was, as a number; a month or a year counts from its first day.
+    """Timestamp of a date or of the start of an interval; a month or a year starts on its first day.
 
     >>> _moment("2019-05-31/2019-06-02") == _moment("2019-05-31"), _moment("2019-05") == _moment("2019-05-01")
     (True, True)

@@ -1,7 +1,8 @@
-"""What a data set is, and how a run picks its part of one."""
+"""Data sets, and the selection of the part that a run uses."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,36 +12,55 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dhocl.core.errors import InputError
+from dhocl.core.taxonomy import Taxonomy
 from dhocl.data.files import Files, Images, channels_first
-from dhocl.errors import InputError
-from dhocl.taxonomy import Taxonomy
 
-IN_MEMORY = 2**30  # bytes that the images of a split may take decoded; where it is more they stay in their files
+IN_MEMORY = 2**30  # bytes; a split of files that needs more is decoded on demand
 
 Fetch = Callable[[np.ndarray], np.ndarray]  # (n,) indices -> (n, H, W, 3) uint8
 
 
 class Table(NamedTuple):
-    """The labels of a split, and a way to its images."""
+    """Labels and images of a split.
 
-    nodes: np.ndarray  # (N,) node of the true tree that each image shows
+    Args:
+        nodes: (N,) node of the true tree that each image shows.
+        images: a function (n,) indices -> (n, H, W, 3) uint8, or `Files` for images that may not fit in memory.
+    """
+
+    nodes: np.ndarray
     images: Fetch | Files
 
 
 @dataclass(frozen=True)
 class Source:
-    """A whole data set, before a run picks its part: images come to memory only when they are fetched."""
+    """A whole data set. Images are read when they are needed.
+
+    Args:
+        name: of the data set, in the record of a run.
+        levels: names of the levels, coarsest first; the index is the level.
+        tree: the true tree, whose nodes are on these levels.
+        train: labels and images for training.
+        test: labels and images for evaluation; if empty, a part of `train` is held out.
+        flip: whether a mirrored image still shows its class.
+        given: whether the rows of `train` are a stream already, in order and each labelled at its own level.
+
+    `dhocl.data.adapters` makes one from your own data.
+    """
 
     name: str
-    levels: tuple[str, ...]  # rank names, coarsest first; the index is the level
-    tree: Taxonomy  # the true one; its nodes carry these levels
+    levels: tuple[str, ...]
+    tree: Taxonomy
     train: Table
     test: Table
-    flip: bool  # a mirrored image still shows its class
-    given: bool = False  # the training rows are a stream already: in order, each labelled at its own level
+    flip: bool
+    given: bool = False
 
 
 class Split(NamedTuple):
+    """Images and labels of the selected training or test part."""
+
     images: Images  # (N, 3, H, W) uint8
     nodes: Tensor  # (N,) int64, nodes of the true tree
 
@@ -50,7 +70,7 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images, what each shows, and the true tree. Only the stream and the evaluator may see the last."""
+    """The selected part of a `Source`, with the same fields. Only stream and evaluator use the true `tree`."""
 
     name: str
     levels: tuple[str, ...]
@@ -60,34 +80,48 @@ class Dataset:
     flip: bool
     given: bool = False
 
+    @property
+    def image_size(self) -> int:
+        """Side of the images in pixels."""
+        return math.isqrt(self.train.images.nbytes // (3 * len(self.train)))
+
 
 @dataclass(frozen=True)
 class Selection:
-    """Which part of a data set a run uses, and how it is brought to size."""
+    """The part of a data set that a run uses, and the image size.
 
-    data: Path | None = None  # folder with the published archive or the extracted files
-    image_size: int | None = None  # None: the data set's own default
-    samples: int | None = None  # class-balanced training subset
-    test_samples: int | None = None  # class-balanced test subset
-    holdout: bool = False  # judge on images held out from the training part; the test images stay untouched
+    Args:
+        data: folder with the published archive or the extracted files.
+        image_size: side in pixels; None for the default of the data set.
+        samples: size of a class-balanced training subset; None for all.
+        test_samples: size of a class-balanced test subset; None for all.
+        holdout: evaluate on images held out from the training images instead of the test images.
+        seed: of the random subsets.
+    """
+
+    data: Path | None = None
+    image_size: int | None = None
+    samples: int | None = None
+    test_samples: int | None = None
+    holdout: bool = False
     seed: int = 0
 
 
 def select(source: Source, selection: Selection) -> Dataset:
-    """Draw the asked subsets, class-balanced, and decode those that fit in memory.
+    """Draw class-balanced subsets, and decode them if they fit in memory.
 
-    Where there is no test image, others are held out.
+    Without test images, `test_samples` training images (default: a fifth) are held out.
     """
     rng = np.random.default_rng([selection.seed, 0xDA7A])
     train, test = np.arange(len(source.train.nodes)), np.arange(len(source.test.nodes))
-    judge = source.test
+    evaluated = source.test
     if selection.holdout or len(test) == 0:
-        judge = source.train
+        evaluated = source.train
         held = max(1, len(train) // 5) if selection.test_samples is None else selection.test_samples
         test = balanced(source.train.nodes, held, rng)
         train = np.setdiff1d(train, test)
         if not len(train):
-            raise InputError(f"holding out {held} images leaves none to train on: ask for fewer test images")
+            raise InputError(f"holding out {held} images leaves none to train on: choose fewer test images")
     elif selection.test_samples is not None:
         test = balanced(source.test.nodes, selection.test_samples, rng)
     if selection.samples is not None:
@@ -98,24 +132,24 @@ def select(source: Source, selection: Selection) -> Dataset:
         source.levels,
         source.tree,
         _take(source.train, train),
-        _take(judge, test),
+        _take(evaluated, test),
         source.flip,
         source.given,
     )
 
 
 def balanced(classes: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Sorted indices of n rows, as even over the classes as their numbers allow.
+    """Sorted indices of n rows, as balanced over the classes as possible.
 
-    Rows are ranked at random inside their class and taken rank by rank; the last, partly taken rank is drawn
-    at random over the classes.
+    Each class is shuffled. The first rows of all classes are taken, then the second ones, and so on. The last round is
+    a random choice of classes.
 
     >>> rows = balanced(np.array([7] * 50 + [8] * 3 + [9] * 50), 13, np.random.default_rng(0))
     >>> np.unique(np.array([7] * 50 + [8] * 3 + [9] * 50)[rows], return_counts=True)[1].tolist()
     [5, 3, 5]
     """
     if not 0 < n <= len(classes):
-        raise InputError(f"asked for {n} images, but there are {len(classes)}: choose a number from 1 to that")
+        raise InputError(f"{n} images requested, but there are {len(classes)}: choose a number from 1 to that")
     shuffled = rng.permutation(len(classes))
     order = shuffled[np.argsort(classes[shuffled], kind="stable")]  # by class, random inside
     sizes = np.unique(classes, return_counts=True)[1]

@@ -1,7 +1,7 @@
-"""Darwin Core files as rows of terms: an archive (zip or folder) with meta.xml, or one table with a header line.
+"""Read Darwin Core files: an archive (zip or folder) with meta.xml, or one table with a header line.
 
-Archives come from strangers. Nothing is unpacked to disk, no name may point outside, sizes are bounded, and XML with a
-document type declaration, where entities could hide, is not parsed.
+Archives are untrusted. Nothing is extracted to disk, names that point outside are refused, sizes are bounded, and XML
+with a document type declaration is not parsed because of entity expansion.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Literal, NamedTuple
 from zipfile import BadZipFile, ZipFile
 
-from dhocl.data.archive import leaves
+from dhocl.core.errors import InputError
+from dhocl.data.archive import escapes
 from dhocl.data.dwca_meta import LARGEST as LARGEST_META
 from dhocl.data.dwca_meta import Layout, read_layouts, short
-from dhocl.errors import InputError
 
 META = "meta.xml"
 TABLES = (".csv", ".tsv", ".tab", ".txt")
-LARGEST = 16 * 2**30  # bytes of an unpacked file
-FOLD = 200  # times that a file may grow when it is unpacked, if it is large then
-LARGE = 10 * 2**20
+LARGEST = 16 * 2**30  # bytes of a decompressed file
+FOLD = 200  # largest compression ratio of a file that decompresses to more than LARGE
+LARGE = 10 * 2**20  # bytes
 LONGEST = 2**20  # characters of a line
 DAMAGE = (BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, OSError)  # zipfile raises all of these
 
 
 class Record(NamedTuple):
-    place: str  # "FILE line N", for complaints
+    place: str  # "FILE line N", for error messages
     cells: dict[str, str]  # by term
 
 
 class Bundle:
-    """The tables of an archive; of a folder that holds no meta.xml, the one archive or table in it.
+    """The tables of an archive. A folder without meta.xml must hold one archive or table.
 
-    In a zip archive everything may lie in a folder, as when somebody has packed one.
+    The files of a zip archive may be in a folder inside it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,7 +47,7 @@ class Bundle:
             raise InputError(f"{path} is missing: give a Darwin Core archive, or a table with a header line")
         self._path = path
         self._zipped = path.suffix.lower() == ".zip"
-        self._root = PurePosixPath()  # where meta.xml lies
+        self._root = PurePosixPath()  # the folder of meta.xml
         self.core: Layout
         self.extensions: list[Layout] = []
         names = self._members() if self._zipped else [META] if path.is_dir() else [path.name]
@@ -60,7 +60,7 @@ class Bundle:
             self.core = self._headed(str(_only(tables, str(path)) if self._zipped else path.name))
 
     def read(self, layout: Layout, terms: Collection[str]) -> Iterator[Record]:
-        """The rows of a table, with those of the terms that it has."""
+        """The rows of a table. Cells of terms that it does not have are left out."""
         columns = {term: layout.columns[term.lower()] for term in terms if term.lower() in layout.columns}
         defaults = {term: layout.defaults[term.lower()] for term in terms if term.lower() in layout.defaults}
         for name in layout.files:
@@ -92,7 +92,7 @@ class Bundle:
         with self._open(name) as file:
             first = next(_lines(TextIOWrapper(file, "utf-8-sig", "replace", newline=""), self._what(name)), "")
         delimiter = next((mark for mark in ("\t", ",", ";") if mark in first), ",")
-        quote = "" if delimiter == "\t" else '"'  # between tabs quotes mean nothing
+        quote = "" if delimiter == "\t" else '"'  # tab-separated files do not quote
         header = next(csv.reader([first], delimiter=delimiter, quotechar='"'), [])
         columns = {short(cell.strip()).lower(): place for place, cell in enumerate(header)}
         return Layout("", (name,), columns, {}, delimiter, quote, skip=1)
@@ -106,17 +106,17 @@ class Bundle:
         members = [member for member in members if not member.filename.startswith("__MACOSX/")]
         for member in members:
             name, size = member.filename, member.file_size
-            if leaves(name.replace("\\", "/")):
+            if escapes(name.replace("\\", "/")):
                 raise InputError(f"{self._path} is refused: its member {name!r} points outside of it")
             if size > LARGEST or (size > LARGE and size > FOLD * member.compress_size):
-                raise InputError(f"{self._path} is refused: its member {name!r} would unpack to {size:,} bytes")
+                raise InputError(f"{self._path} is refused: its member {name!r} would decompress to {size:,} bytes")
         return [member.filename for member in members]
 
     @contextmanager
     def _open(self, name: str) -> Iterator[IO[bytes]]:
         what = self._what(name)
-        if leaves(name):
-            raise InputError(f"{what} lies outside of the archive: download it again")
+        if escapes(name):
+            raise InputError(f"{what} is outside of the archive: download it again")
         try:
             if self._zipped:
                 with ZipFile(self._path) as archive, archive.open(str(self._root / name)) as file:
@@ -138,7 +138,7 @@ class Bundle:
 def _lines(text: TextIOWrapper, what: str) -> Iterator[str]:
     while line := text.readline(LONGEST):
         if len(line) == LONGEST:
-            raise InputError(f"{what} has a line of more than {LONGEST:,} characters: it is no table")
+            raise InputError(f"{what} has a line of more than {LONGEST:,} characters: it is not a table")
         yield line
 
 

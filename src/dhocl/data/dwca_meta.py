@@ -1,4 +1,4 @@
-"""How the tables of a Darwin Core archive lie in their files: its meta.xml."""
+"""Read meta.xml, which describes the tables of a Darwin Core archive."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
 from xml.etree import ElementTree
 
-from dhocl.errors import InputError
+from dhocl.core.errors import InputError
 
 LARGEST = 2**20  # bytes
 ESCAPES = {r"\t": "\t", r"\n": "\n", r"\r": "\r"}
@@ -15,14 +15,14 @@ ESCAPES = {r"\t": "\t", r"\n": "\n", r"\r": "\r"}
 
 @dataclass(frozen=True)
 class Layout:
-    """How a table lies in its files."""
+    """The file format of a table."""
 
-    kind: str  # what a row is, such as Taxon or Occurrence; empty if nothing tells
+    kind: str  # row type, such as Taxon or Occurrence; empty if unknown
     files: tuple[str, ...]
-    columns: dict[str, int]  # term in small letters -> place in the row; `id` is what other tables refer to
-    defaults: dict[str, str]  # likewise
+    columns: dict[str, int]  # term in lower case -> index in the row; other tables refer to `id`
+    defaults: dict[str, str]  # term in lower case -> value
     delimiter: str = ","
-    quote: str = '"'  # empty: none
+    quote: str = '"'  # empty if there is none
     encoding: str = "utf-8"
     skip: int = 0  # header lines
 
@@ -33,8 +33,8 @@ def read_layouts(content: bytes, what: str) -> list[Layout]:
         raise InputError(f"{what} is refused: it is larger than {LARGEST:,} bytes")
     try:
         text = content.decode("utf-8-sig")
-        if "<!DOCTYPE" in text:  # without one there are no entities of its own
-            raise InputError(f"{what} is refused: it holds a document type declaration")
+        if "<!DOCTYPE" in text:  # it could define entities
+            raise InputError(f"{what} is refused: it contains a document type declaration")
         tables = [element for element in ElementTree.fromstring(text) if _local(element) in ("core", "extension")]
         layouts = [_layout(table) for table in sorted(tables, key=_local)]
     except (UnicodeDecodeError, ElementTree.ParseError, LookupError, ValueError) as problem:
@@ -67,13 +67,13 @@ def _layout(table: ElementTree.Element) -> Layout:
     if len(delimiter) != 1 or len(quote) > 1 or delimiter in (quote, "\r", "\n"):
         raise ValueError(f"fields between {delimiter!r} and enclosed by {quote!r}")
     encoding = codecs.lookup(table.get("encoding") or "utf-8").name
-    TextIOWrapper(BytesIO(), encoding)  # fails for codecs that are not for text
+    TextIOWrapper(BytesIO(), encoding)  # raises for codecs that are not text encodings
     skip = _count(table.get("ignoreHeaderLines") or "0")
     return Layout(short(table.get("rowType", "")), files, columns, defaults, delimiter, quote, encoding, skip)
 
 
 def short(name: str) -> str:
-    """The last part of a term's address.
+    """The last part of a term's URI.
 
     >>> short("http://rs.tdwg.org/dwc/terms/taxonID"), short("dwc:taxonID"), short("taxonID")
     ('taxonID', 'taxonID', 'taxonID')
@@ -87,5 +87,5 @@ def _local(element: ElementTree.Element) -> str:
 
 def _count(text: str) -> int:
     if not text.isdecimal():
-        raise ValueError(f"{text!r} is no count")
+        raise ValueError(f"{text!r} is not a number")
     return int(text)

@@ -1,4 +1,4 @@
-"""Images that stay in their files: decoded when they are asked for, by processes beside the one that learns."""
+"""Image files that are decoded on demand by worker processes."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dhocl.core.errors import InputError
 from dhocl.data import cache
 from dhocl.data.archive import Archive
-from dhocl.data.images import square, watched
-from dhocl.errors import InputError
+from dhocl.data.images import square, with_progress
 
 T = TypeVar("T")
 
-WORKERS = max(1, min(8, (os.cpu_count() or 1) - 1))  # processes that decode
+WORKERS = max(1, min(8, (os.cpu_count() or 1) - 1))
 
 
 @dataclass(frozen=True)
 class Files:
-    """Images by index, as a tensor (N, 3, H, W) gives them, though none is in memory."""
+    """Image files that can be indexed like a tensor (N, 3, H, W)."""
 
     folder: Path
-    names: Sequence[str]  # below the folder
+    names: Sequence[str]  # relative to the folder
     size: int  # side of a decoded image
-    cut: int = 0  # pixel rows at the bottom of each file that do not belong to the image
-    places: Sequence[str] = ()  # where each is named, for complaints; empty: nowhere in particular
+    cut: int = 0  # pixel rows to remove at the bottom of each image
+    places: Sequence[str] = ()  # "FILE line N" that lists each image, for error messages; or empty
 
     def __len__(self) -> int:
         return len(self.names)
@@ -50,7 +50,7 @@ class Files:
 
     @property
     def nbytes(self) -> int:
-        """What all would take in memory."""
+        """Bytes of all images when decoded."""
         return 3 * self.size**2 * len(self)
 
     def pick(self, rows: np.ndarray) -> Files:
@@ -58,23 +58,23 @@ class Files:
         return replace(self, names=[self.names[row] for row in rows], places=places)
 
     def decoded(self) -> np.ndarray:
-        """(N, size, size, 3) uint8: all at once, kept in the cache."""
+        """All images, (N, size, size, 3) uint8; cached on disk."""
         marks = [(str(self.path(row).absolute()), status.st_size, status.st_mtime_ns) for row, status in self._stats()]
-        rows = watched(range(len(self)), len(self), "decoding images")
+        rows = with_progress(range(len(self)), len(self), "decoding images")
         key = cache.key(f"files-{self.size}px", self.size, self.cut, marks)
         (images,) = cache.arrays(key, ("images",), lambda: [_decode(self, rows)])
-        return np.array(images)  # the cache's own are mapped and can not be written
+        return np.array(images)  # a copy: cached arrays are read-only
 
     def identity(self) -> Iterator[bytes]:
-        """Names and sizes: what tells these files from others without reading them."""
-        for row, status in watched(self._stats(), len(self), "looking at the files"):
+        """Names and sizes, which identify the files without reading them."""
+        for row, status in with_progress(self._stats(), len(self), "checking files"):
             yield f"{self.names[row]} {status.st_size}\n".encode("utf-8", "surrogateescape")
 
     def path(self, row: int) -> Path:
         return self.folder / self.names[row]
 
     def what(self, row: int) -> str:
-        """The file, as a complaint names it."""
+        """The file, for error messages."""
         return f"{self.places[row]}: the image {self.path(row)}" if self.places else str(self.path(row))
 
     def _stats(self) -> Iterator[tuple[int, os.stat_result]]:
@@ -85,25 +85,25 @@ class Files:
                 raise InputError(f"{self.what(row)} is missing: extract or download the data set again") from None
 
 
-Images = Tensor | Files  # (N, 3, H, W) uint8; [rows] gives some of them
+Images = Tensor | Files  # (N, 3, H, W) uint8; [rows] selects
 
 
 def read_ahead(images: Images, batches: Iterable[Tensor]) -> Iterator[Tensor]:
-    """`images[rows]` for the rows of each batch, in order; files are decoded ahead of their use."""
+    """`images[rows]` for the rows of each batch, in order. Files are decoded ahead by worker processes."""
     if isinstance(images, Files):
         parts = (images.pick(rows.numpy()) for rows in batches)
         for pixels in _results((_workers().submit(_decode, part, range(len(part))) for part in parts), WORKERS + 1):
             yield channels_first(pixels)
     else:
-        # Not in a thread of its own: OpenMP would give that one a team too, and then make all teams wait by sleeping.
+        # Not in another thread: OpenMP would start a second team of threads there, and oversubscribed teams sleep.
         yield from (images[rows] for rows in batches)
 
 
 def from_archive(archive: Archive, names: Sequence[str], size: int, what: str, cut: int = 0) -> np.ndarray:
-    """(N, size, size, 3) uint8, in the order of the names, which is not the one they lie in."""
+    """(N, size, size, 3) uint8, in the order of `names`, which may differ from that of the archive."""
     place = {name: row for row, name in enumerate(names)}
     images = np.empty((len(names), size, size, 3), dtype=np.uint8)
-    for name, content in watched(archive.read(names), len(names), what):
+    for name, content in with_progress(archive.read(names), len(names), what):
         images[place[name]] = square(BytesIO(content), size, f"{name} in {archive.path}", cut)
     return images
 
@@ -121,7 +121,7 @@ def _decode(files: Files, rows: Iterable[int]) -> np.ndarray:
 
 
 def _results(jobs: Iterable[Future[T]], ahead: int) -> Iterator[T]:
-    """What the jobs give, in order; so many more are under way while one is waited for or in use."""
+    """The results of the jobs, in order. Up to `ahead` more jobs are submitted in advance."""
     pending: deque[Future[T]] = deque()
     try:
         for job in jobs:
@@ -132,8 +132,8 @@ def _results(jobs: Iterable[Future[T]], ahead: int) -> Iterator[T]:
             yield pending.popleft().result()
     except BrokenProcessPool:
         raise InputError(
-            "the processes that decode images were ended: free some memory; a script of your own must be a file "
-            "that starts its work below `if __name__ == '__main__':`"
+            "a process that decodes images was killed: free some memory; in a script, start the work below "
+            "`if __name__ == '__main__':`"
         ) from None
     finally:
         for job in pending:
@@ -142,20 +142,20 @@ def _results(jobs: Iterable[Future[T]], ahead: int) -> Iterator[T]:
 
 @once
 def _workers() -> ProcessPoolExecutor:
-    """Shared by stream and evaluator, and started once: a process takes seconds to come up.
+    """Shared by stream and evaluator, because a process takes seconds to start.
 
-    Spawned, not forked: a fork of a process with threads, as PyTorch has them, may hang.
+    Spawned, not forked: a fork of a process with threads, such as those of PyTorch, may hang.
     """
-    return ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn"), _begin)
+    return ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn"), _initialise)
 
 
-def _begin() -> None:
-    """A worker leaves the interrupt key to the process it works for, and ends when that does, even if it is killed."""
+def _initialise() -> None:
+    """A worker ignores Ctrl-C, which its parent handles, and exits when its parent exits or is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

@@ -1,8 +1,7 @@
-"""A user's own images: a folder with `labels.csv`, `tree.tsv` and the images they speak of.
+"""Your own images: a folder with `labels.csv`, `tree.tsv` and the images.
 
-A label may stop at an inner node of the tree. Where it does, or where the rows carry a time, the training
-rows are taken as the stream they are: in their order, each labelled at its own level. Where no row is marked as test,
-a part of the others is held out.
+A label may be an inner node of the tree. If there is one, or if the rows have a time, the training rows are streamed in
+their order, each labelled at its own level. If no row is marked as test, a part of the others is held out.
 """
 
 from __future__ import annotations
@@ -14,22 +13,22 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dhocl.core.errors import InputError
+from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.data import tabular
 from dhocl.data.dataset import Selection, Source, Table
 from dhocl.data.files import Files
 from dhocl.data.tabular import Row
 from dhocl.data.treefile import read_tree
-from dhocl.errors import InputError
-from dhocl.taxonomy import Label, Taxonomy
 
 SIZE = 224
 
 
-class Entry(NamedTuple):
+class LabelledImage(NamedTuple):
     """One image of labels.csv."""
 
-    place: str  # "FILE line N", for complaints
-    name: str  # of the image, below the folder
+    place: str  # "FILE line N", for error messages
+    name: str  # path below the folder
     node: int
     test: bool
     time: str
@@ -37,7 +36,7 @@ class Entry(NamedTuple):
 
 def read(selection: Selection) -> Source:
     if selection.data is None or not selection.data.is_dir():
-        raise InputError(f"--data must name a folder with labels.csv, tree.tsv and the images; got {selection.data}")
+        raise InputError(f"`data` must be a folder with labels.csv, tree.tsv and the images; got {selection.data}")
     tree, levels = read_tree(selection.data / "tree.tsv")
     file = selection.data / "labels.csv"
     sheet = tabular.read(file, ",", ("path", "label", "level"))
@@ -55,7 +54,7 @@ def read(selection: Selection) -> Source:
     return Source("folder", levels, tree, train_table, test_table, flip=True, given=timed or coarse)
 
 
-def _entry(row: Row, file: Path, tree: Taxonomy, levels: tuple[str, ...]) -> Entry:
+def _entry(row: Row, file: Path, tree: Taxonomy, levels: tuple[str, ...]) -> LabelledImage:
     place, cells = f"{file} line {row.line}", row.cells
     if cells["level"] not in levels:
         raise InputError(f"{place}: unknown level {cells['level']!r}; the tree has {', '.join(levels)}")
@@ -73,11 +72,11 @@ def _entry(row: Row, file: Path, tree: Taxonomy, levels: tuple[str, ...]) -> Ent
         raise InputError(f"{place}: the image {cells['path']} is missing; correct the path or delete the line")
     if image.stat().st_size == 0:
         raise InputError(f"{place}: the image {cells['path']} is empty (0 bytes); replace it or delete the line")
-    return Entry(place, str(path), tree.id(label), split == "test", cells.get("time", ""))
+    return LabelledImage(place, str(path), tree.id(label), split == "test", cells.get("time", ""))
 
 
-def _moments(entries: list[Entry]) -> list[float]:
-    """The times as numbers. All must be of one kind, for dates and numbers have no common order."""
+def _moments(entries: list[LabelledImage]) -> list[float]:
+    """The times as numbers. All must be dates or all numbers, since the two can not be compared."""
     parsed = [_moment(entry) for entry in entries]
     for entry, (kind, _) in zip(entries, parsed, strict=True):
         if kind != parsed[0][0]:
@@ -85,7 +84,7 @@ def _moments(entries: list[Entry]) -> list[float]:
     return [moment for _, moment in parsed]
 
 
-def _moment(entry: Entry) -> tuple[str, float]:
+def _moment(entry: LabelledImage) -> tuple[str, float]:
     try:
         number = float(entry.time)
         if math.isfinite(number):
@@ -101,7 +100,7 @@ def _moment(entry: Entry) -> tuple[str, float]:
     return "date", (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
 
 
-def _table(entries: list[Entry], data: Path, size: int) -> Table:
+def _table(entries: list[LabelledImage], data: Path, size: int) -> Table:
     nodes = np.array([entry.node for entry in entries], dtype=np.int64)
     names, places = [entry.name for entry in entries], [entry.place for entry in entries]
     return Table(nodes, Files(data, names, size, places=places))

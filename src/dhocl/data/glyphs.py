@@ -1,8 +1,8 @@
-"""The data set that comes with the package: pictures of characters, under Unicode's own taxonomy.
+"""The built-in data set: rendered Unicode characters.
 
-A character belongs to a base (é, ê and E to Latin e; ← and ↚ to the leftwards arrows), a base to a script.
-Names and kinship come from the Unicode database; only the ranges are chosen here. Test pictures are set in
-faces that no training picture uses.
+A character belongs to a base (é, ê and E to Latin e; ← and ↚ to the leftwards arrows), a base to a script. Names and
+bases come from the Unicode database; only the ranges are chosen here. Test images use other font faces than training
+images.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from PIL import features
 
 from dhocl.data import cache
 from dhocl.data.dataset import Selection, Source, Table
-from dhocl.data.images import resize, watched
+from dhocl.data.images import resize, with_progress
 from dhocl.data.letterforms import DISTINCT, distinct, shape, shared
 from dhocl.data.lineage import grow
 from dhocl.data.rendering import STYLE, render
@@ -28,7 +28,7 @@ Lineage = tuple[str, str, str]
 
 LEVELS = ("script", "base", "character")
 SIZE = 64
-SEED = 0  # the pictures are the same for everyone; a run's seed only picks among them
+SEED = 0  # of the images; the seed of a run only selects among them
 TRAIN_FACES = (
     "Sans",
     "Sans-Oblique",
@@ -76,7 +76,7 @@ SCRIPTS = (
 
 
 def read(selection: Selection, scripts: Sequence[Script] = SCRIPTS, per_class: tuple[int, int] = (40, 15)) -> Source:
-    """`per_class` counts the training and the test pictures of a character."""
+    """`per_class`: training and test images of each character."""
     known = lineages(scripts)
     drawn_by = (PIL.__version__, features.version("freetype2"))
     codes, train, test = cache.arrays(
@@ -97,7 +97,7 @@ def read(selection: Selection, scripts: Sequence[Script] = SCRIPTS, per_class: t
 
 
 def lineages(scripts: Sequence[Script]) -> dict[str, Lineage]:
-    """Script, base and name of the letters in ranges of letters, and of the symbols in the others.
+    """Character -> script, base and name, for the letters or symbols in the ranges of the scripts.
 
     >>> lineages([Script("Latin", "àè", _letter)])["è"]
     ('Latin', 'Latin e', 'è LATIN SMALL LETTER E WITH GRAVE')
@@ -115,7 +115,7 @@ def lineages(scripts: Sequence[Script]) -> dict[str, Lineage]:
 
 
 def choose(known: Mapping[str, Lineage]) -> list[str]:
-    """The characters that all faces have, that can be told apart, and that share their base with another."""
+    """The characters that all faces have, that look different, and that share their base with another one."""
     faces = (*TRAIN_FACES, *TEST_FACES)
     drawable = shared(faces)
     kept = distinct([character for character in known if character in drawable], faces)
@@ -124,20 +124,20 @@ def choose(known: Mapping[str, Lineage]) -> list[str]:
 
 
 def _build(known: Mapping[str, Lineage], per_class: tuple[int, int]) -> list[np.ndarray]:
-    """Code points, training pictures, test pictures; the latter two character by character."""
+    """Code points, training images and test images; images in the order of the characters."""
     characters = choose(known)
     parts = []
     for part, (faces, count) in enumerate(zip((TRAIN_FACES, TEST_FACES), per_class, strict=True)):
         pictures = [
             _pictures(character, faces, count, part)
-            for character in watched(characters, len(characters) * count, "drawing characters")
+            for character in with_progress(characters, len(characters) * count, "drawing characters")
         ]
         parts.append(np.concatenate(pictures))
     return [np.array([ord(character) for character in characters]), *parts]
 
 
 def _pictures(character: str, faces: Sequence[str], count: int, part: int) -> np.ndarray:
-    """Each character has its own randomness, so its pictures do not depend on which others are chosen."""
+    """(count, SIZE, SIZE, 3) uint8. A generator per character, so that images do not depend on the chosen set."""
     shapes = [shape(character, face) for face in faces]
     rng = np.random.default_rng([SEED, ord(character), part])
     return render([shapes[row % len(faces)] for row in range(count)], SIZE, rng)

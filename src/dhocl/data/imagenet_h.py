@@ -1,7 +1,7 @@
-"""ImageNet-H: ImageNet's images, in folders named by WordNet ids, under WordNet's own tree.
+"""ImageNet-H: images of ImageNet, in folders named by WordNet ids, with the tree of WordNet.
 
-A synset with several ways to the root gets the shortest. Nodes that tell no two classes apart are left out, which
-gives the 1,000 classes of ILSVRC 13 levels and 370 inner nodes; what still is of unequal depth is padded.
+Of several paths from a synset to the root the shortest is used. Nodes that do not separate classes are removed: the
+1,000 classes of ILSVRC get 13 levels and 370 inner nodes. Paths of unequal length are padded.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
+from dhocl.core.errors import InputError
 from dhocl.data.archive import Archive, locate
 from dhocl.data.dataset import Selection, Source, Table
 from dhocl.data.files import Files
 from dhocl.data.lineage import grow, readable
 from dhocl.data.padding import branching, pad
 from dhocl.data.wordnet import Synset, lineage, read_nouns
-from dhocl.errors import InputError
 
 SIZE = 224
 ORIGIN = "https://image-net.org/download.php"
@@ -30,11 +30,11 @@ SUFFIXES = (".jpeg", ".jpg", ".png")
 
 
 def read(selection: Selection, random: bool = True) -> Source:
-    """`random`: with ancestors repeated at random levels, as the seed decides; else the parents of the leaves."""
+    """`random`: pad by repeating ancestors at random levels (by seed), else by repeating the parents of leaves."""
     data = selection.data
     if data is None or not (data / "train").is_dir():
         raise InputError(
-            f"--data must name a folder with train/, val/ and WordNet's dict/; got {data}: the images are at {ORIGIN}"
+            f"`data` must be a folder with train/, val/ and WordNet's dict/; got {data}: the images are at {ORIGIN}"
         )
     train = _images(data, "train")
     test = _images(data, "val") if (data / "val").is_dir() else {}
@@ -59,7 +59,7 @@ def read(selection: Selection, random: bool = True) -> Source:
 
 
 def _images(data: Path, part: str) -> dict[str, list[str]]:
-    """The files of each class, both in order."""
+    """Class -> its files, both sorted."""
     classes = sorted(folder.name for folder in os.scandir(data / part) if WNID.fullmatch(folder.name))
     if not classes:
         raise InputError(f"{data / part} has no folder like n01440764: sort the images into folders by WordNet id")
@@ -85,7 +85,7 @@ def _path(wnid: str, nouns: Mapping[int, Synset]) -> tuple[str, ...]:
 
 
 def _names(wnids: Iterable[str], nouns: Mapping[int, Synset]) -> dict[str, str]:
-    """The first word of each synset; where two share it, with the id, since a crane may be a bird or a machine."""
+    """The first word of each synset, with the id where several share it, such as crane (bird or machine)."""
     words = {wnid: readable(nouns[int(wnid[1:])].word) for wnid in wnids}
     shared = Counter(words.values())
     return {wnid: word if shared[word] == 1 else f"{word} ({wnid})" for wnid, word in words.items()}

@@ -1,4 +1,4 @@
-"""Images brought to size: encoded ones by PIL, decoded ones as a batch."""
+"""Decode and resize images."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,23 +16,23 @@ from rich.console import Console
 from rich.progress import track
 from torch.nn.functional import interpolate
 
-from dhocl.errors import InputError
+from dhocl.core.errors import InputError
 
 T = TypeVar("T")
 
-CHUNK = 1024  # images resized at once: bounds the memory
-LONG = 500  # images from which on decoding is worth a progress bar: about two seconds
+IMAGES_AT_ONCE = 1024  # images resized at once, to bound memory
+LONG = 500  # images from which on a progress bar is shown: about two seconds
 
 
 def square(source: Path | BytesIO | Image.Image, size: int, what: str, cut: int = 0) -> np.ndarray:
-    """(size, size, 3) uint8: the image upright, in RGB, scaled to cover the square, cropped at its centre.
+    """(size, size, 3) uint8: the image upright, in RGB, scaled to cover the square, center-cropped.
 
-    The last `cut` pixel rows of the original are left out first.
+    The last `cut` pixel rows of the original are removed first.
     """
     try:
         with nullcontext(source) if isinstance(source, Image.Image) else Image.open(source) as image:
             height = image.height
-            image.draft(None, (2 * size, 2 * size))  # a JPEG far too large is decoded at a fraction of its size
+            image.draft(None, (2 * size, 2 * size))  # decodes a large JPEG at reduced size, which is faster
             upright = _rgb(ImageOps.exif_transpose(image))
             if cut:
                 kept = upright.height - math.ceil(cut * image.height / height)
@@ -40,13 +40,41 @@ def square(source: Path | BytesIO | Image.Image, size: int, what: str, cut: int 
             return np.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC))
     except FileNotFoundError:
         raise InputError(f"{what} is missing: put it back") from None
-    except Exception:  # PIL's decoders raise whatever their parsers stumble over
+    except Exception:  # the decoders of PIL may raise anything
         raise InputError(f"{what} is damaged or of an unknown image format: replace it") from None
 
 
+def to_pixels(image: Any, size: int, what: str) -> np.ndarray:
+    """A path, a PIL image or an array, (H, W, 3) or (3, H, W) -> (size, size, 3) uint8."""
+    if isinstance(image, (str, Path)):
+        if not Path(image).is_file():
+            raise InputError(f"{what}: there is no file {image}")
+        return square(Path(image), size, f"{what} ({image})")
+    if isinstance(image, Image.Image):
+        return square(image, size, what)
+    return square(Image.fromarray(_bytes(np.asarray(image), what)), size, what)
+
+
+def _bytes(array: np.ndarray, what: str) -> np.ndarray:
+    """An array as (H, W, 3) uint8."""
+    if array.ndim == 3 and array.shape[0] == 3 and array.shape[2] != 3:  # channels first
+        array = array.transpose(1, 2, 0)
+    if array.ndim != 3 or array.shape[2] != 3:
+        raise InputError(f"{what} has shape {array.shape}: expected height x width x 3 (RGB)")
+    if array.size == 0:
+        raise InputError(f"{what} is empty: its shape is {array.shape}")
+    if array.dtype != np.uint8:
+        if not np.isfinite(array).all():
+            raise InputError(f"{what} holds NaN or infinite values")
+        if array.min() < 0 or array.max() > 1:
+            raise InputError(f"{what} is {array.dtype} outside 0..1: give uint8, or floats from 0 to 1")
+        array = (array * 255).round().astype(np.uint8)
+    return np.ascontiguousarray(array)
+
+
 def _rgb(image: Image.Image) -> Image.Image:
-    """Any mode as RGB; what is transparent becomes white, as on a page."""
-    if image.mode.startswith("I;16"):  # PIL would clip 16 bit grey instead of scaling it
+    """Any mode as RGB; transparent pixels become white."""
+    if image.mode.startswith("I;16"):  # PIL would clip 16-bit grey instead of scaling it
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
         layer = image.convert("RGBA")
@@ -59,15 +87,15 @@ def resize(pixels: np.ndarray, size: int) -> np.ndarray:
     if pixels.shape[1:3] == (size, size):
         return pixels
     resized = np.empty((len(pixels), size, size, 3), dtype=np.uint8)
-    for start in range(0, len(pixels), CHUNK):
-        chunk = torch.from_numpy(pixels[start : start + CHUNK]).permute(0, 3, 1, 2)
+    for start in range(0, len(pixels), IMAGES_AT_ONCE):
+        chunk = torch.from_numpy(pixels[start : start + IMAGES_AT_ONCE]).permute(0, 3, 1, 2)
         scaled = interpolate(chunk, size=(size, size), mode="bicubic", antialias=True)
-        resized[start : start + CHUNK] = scaled.permute(0, 2, 3, 1).numpy()
+        resized[start : start + IMAGES_AT_ONCE] = scaled.permute(0, 2, 3, 1).numpy()
     return resized
 
 
-def watched(items: Iterable[T], total: int, what: str) -> Iterable[T]:
-    """The items, with a progress bar if there are many and someone watches; it is gone when they are done."""
+def with_progress(items: Iterable[T], total: int, what: str) -> Iterable[T]:
+    """The items, with a transient progress bar if there are many and stderr is a terminal."""
     console = Console(stderr=True)
     silent = total < LONG or not console.is_terminal
     return track(items, what, total=total, console=console, transient=True, disable=silent)

@@ -1,4 +1,4 @@
-"""The shapes of characters in the DejaVu faces that come with matplotlib, and which of them differ."""
+"""Shapes of characters in the DejaVu fonts of matplotlib, and a test which of them look different."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ DISTINCT = 0.29  # see `distinct`
 
 @cache
 def _folder() -> Path:
-    import matplotlib  # late: it is slow to import, and a cached data set needs no fonts
+    import matplotlib  # here because it is slow to import, and a cached data set needs no fonts
 
     return Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 
 
 @cache
 def font(face: str) -> ImageFont.FreeTypeFont:
-    # the basic layout: the other one depends on a library that may or may not be there
+    # the other layout engine needs a library that may be missing
     return ImageFont.truetype(_folder() / f"DejaVu{face}.ttf", EM, layout_engine=ImageFont.Layout.BASIC)
 
 
@@ -37,7 +37,7 @@ def shared(faces: Sequence[str]) -> set[str]:
 
 
 def shape(character: str, face: str) -> Image.Image:
-    """The character in white on black, cropped to its ink."""
+    """The character in white on black, cropped to its bounding box."""
     page = Image.new("L", (3 * EM, 3 * EM))
     ImageDraw.Draw(page).text((EM, EM), character, fill=255, font=font(face))
     return page.crop(page.getbbox())
@@ -46,9 +46,9 @@ def shape(character: str, face: str) -> Image.Image:
 def distinct(characters: Sequence[str], faces: Sequence[str]) -> list[str]:
     """The characters, without those that look like an earlier one in any of the faces.
 
-    Both shapes are scaled to one square and blurred; they look alike if they nowhere differ by more than
-    `DISTINCT` of full ink. That tells é from è, but not Latin A from Greek Α, nor s from S, nor (in italics)
-    Latin m from Cyrillic т: of each such pair only the first is kept.
+    Shapes are scaled to one square and blurred. Two look alike if no pixel differs by `DISTINCT` or more, where 1 is
+    black against white. That separates é from è, but not Latin A from Greek Α, nor s from S, nor (in italics) Latin m
+    from Cyrillic т: of each such pair only the first is kept.
     """
     apart = torch.full((len(characters), len(characters)), 1.0)
     for face in faces:
@@ -62,7 +62,7 @@ def distinct(characters: Sequence[str], faces: Sequence[str]) -> list[str]:
 
 
 def _blurred(character: str, face: str) -> np.ndarray:
-    """(pixels,) ink from 0 to 1, of the shape as large as the square admits."""
+    """(pixels,) from 0 to 1: the shape, scaled to fit the square."""
     margin = GRID // 12  # room for the blur
     side = GRID - 2 * margin
     ink = shape(character, face)

@@ -1,4 +1,4 @@
-"""Trees grown from lineages: the names on the way from the coarsest rank to a class, empty where one is not known."""
+"""Trees from lineages. A lineage has the names from the coarsest rank to a class, empty where unknown."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
+from dhocl.core.taxonomy import UNKNOWN, Label, Taxonomy
 from dhocl.data import tabular
-from dhocl.taxonomy import UNKNOWN, Label, Taxonomy
 
 
-def carried(name: str, columns: Sequence[str]) -> list[dict[str, str]]:
-    """The rows of a tree that comes with the package, in the order of the data set's own class numbers."""
+def bundled(name: str, columns: Sequence[str]) -> list[dict[str, str]]:
+    """The rows of a tree file of this package, in the order of the class numbers of the data set."""
     sheet = tabular.read(Path(__file__).parent / "trees" / f"{name}.tsv", "\t", columns)
     return [row.cells for row in sheet.rows]
 
 
 def grow(lineages: Iterable[Sequence[str]]) -> tuple[Taxonomy, np.ndarray]:
-    """The tree of all lineages, and the node at the end of each. Of several parents a node has the finest.
+    """The tree of all lineages, and the last node of each, (n,). Of several parents the finest is used.
 
     >>> tree, leaves = grow([("bird", "robin"), ("bird", "wren")])
     >>> leaves.tolist(), tree.lineage(2)
@@ -37,16 +37,16 @@ def grow(lineages: Iterable[Sequence[str]]) -> tuple[Taxonomy, np.ndarray]:
     return tree, np.array(leaves, dtype=np.int64)
 
 
-def told_apart(lineages: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Equally long lineages, where a name that a level has below several parents of one level carries its parent's.
+def disambiguate(lineages: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Append the parent's name to each name that occurs below several parents. Lineages must be equally long.
 
-    >>> told_apart([("Moraceae", "Morus"), ("Sulidae", "Morus"), ("Sulidae", "Sula")])
+    >>> disambiguate([("Moraceae", "Morus"), ("Sulidae", "Morus"), ("Sulidae", "Sula")])
     [('Moraceae', 'Morus (Moraceae)'), ('Sulidae', 'Morus (Sulidae)'), ('Sulidae', 'Sula')]
     """
     rows = list(lineages)
-    told: list[tuple[str, ...]] = [()] * len(rows)
-    nearest: list[tuple[int, str]] = [(UNKNOWN, "")] * len(rows)  # level and name of what is known above
-    for level, names in enumerate(zip(*rows, strict=True)):  # from the coarsest: those above are told apart already
+    unique: list[tuple[str, ...]] = [()] * len(rows)
+    nearest: list[tuple[int, str]] = [(UNKNOWN, "")] * len(rows)  # level and name of the nearest known ancestor
+    for level, names in enumerate(zip(*rows, strict=True)):  # coarsest first: the names of ancestors are unique by now
         parents: dict[tuple[str, int], set[str]] = defaultdict(set)
         for name, (at, parent) in zip(names, nearest, strict=True):
             parents[name, at].add(parent)
@@ -55,13 +55,13 @@ def told_apart(lineages: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
             f"{name} ({parent})" if name in shared and parent else name
             for name, (_, parent) in zip(names, nearest, strict=True)
         ]
-        told = [(*above, name) for above, name in zip(told, named, strict=True)]
+        unique = [(*above, name) for above, name in zip(unique, named, strict=True)]
         nearest = [(level, name) if name else above for above, name in zip(nearest, named, strict=True)]
-    return told
+    return unique
 
 
 def readable(name: str) -> str:
-    """A published identifier as words: names are read by people and by language models.
+    """A published identifier as words, because people and language models read names.
 
     >>> readable("fruit_and_vegetables")
     'fruit and vegetables'

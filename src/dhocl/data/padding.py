@@ -1,7 +1,7 @@
-"""Unbalanced trees made balanced: every path gets the depth of the tree by repeating nodes on it.
+"""Balance unbalanced trees: nodes are repeated until every path has the depth of the tree.
 
-A path is the names from a coarsest node to a leaf; a name stands for the same node wherever it occurs. Names repeat
-at several levels afterwards, and (name, level) tells the placeholders apart.
+A path has the names from a coarsest node to a leaf. A name is the same node in all paths. After padding, a name may
+occur at several levels; (name, level) is unique.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Path = tuple[str, ...]
 
 
 def branching(paths: Sequence[Path]) -> list[Path]:
-    """The paths without the nodes that tell no two leaves apart: those above all of them, and only children's parents.
+    """The paths without nodes that do not separate leaves: ancestors of all leaves, and nodes with one child.
 
     >>> branching([("thing", "animal", "bird", "robin"), ("thing", "animal", "bird", "wren"), ("thing", "car")])
     [('bird', 'robin'), ('bird', 'wren'), ('car',)]
@@ -32,17 +32,17 @@ def branching(paths: Sequence[Path]) -> list[Path]:
 
 
 def pad(paths: Sequence[Path], rng: np.random.Generator | None = None) -> list[Path]:
-    """The paths, all as long as the longest. Without a generator the parent of a leaf is repeated:
+    """Make all paths as long as the longest. Without a generator the parent of a leaf is repeated:
 
     >>> pad([("bird", "robin"), ("bird", "gull", "herring gull")])
     [('bird', 'bird', 'robin'), ('bird', 'gull', 'herring gull')]
 
-    With one, any node above the leaf may be. The level that an inner node starts at is drawn once, from the coarsest
-    down, so that all paths through it agree: what a path lacks is then dealt, as if by dice, to the nodes above its
-    leaf, as far as the longest path through a node leaves room. A leaf without a parent is repeated itself.
+    With one, any node above the leaf may be repeated. The first level of each inner node is drawn once, coarsest nodes
+    first, so that all paths through it agree. The missing levels of a path are distributed at random over the nodes
+    above its leaf, within what the longest path through a node allows. A leaf without a parent is repeated itself.
     """
     depth = max(map(len, paths))
-    heights: dict[str, int] = {}  # of the tree below a name, itself counted
+    heights: dict[str, int] = {}  # of the subtree of a name, itself included
     for path in paths:
         for place, name in enumerate(path):
             heights[name] = max(heights.get(name, 0), len(path) - place)
@@ -57,11 +57,12 @@ def pad(paths: Sequence[Path], rng: np.random.Generator | None = None) -> list[P
 
 
 def _delay(room: int, height: int, rng: np.random.Generator | None) -> int:
-    """How often the parent is repeated before a node: each of `room` placeholders falls on one of `height` nodes,
-    which are the parent and those below it down to the parent of the deepest leaf.
+    """How often the parent of a node is repeated: each of `room` placeholders goes to one of `height` nodes at random.
+
+    These are the parent and the nodes below it, down to the parent of the deepest leaf.
     """
     if height == 1:
-        return room  # a leaf ends at the last level
+        return room  # a leaf is at the last level
     return 0 if rng is None else int(rng.binomial(room, 1 / height))
 
 

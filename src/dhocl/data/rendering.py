@@ -1,4 +1,4 @@
-"""Letter shapes as photographs would show them: tilted, coloured, on an uneven ground, blurred and noisy."""
+"""Render shapes like photographs: rotated, coloured, on an uneven background, blurred and noisy."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from dhocl.data.letterforms import EM
 
 
 class Style(NamedTuple):
-    """How far pictures stray from a plain print."""
+    """Ranges of the random transformations."""
 
-    tilt: float = np.pi / 12  # largest rotation: arrows keep their direction, accents their slope
+    tilt: float = np.pi / 12  # largest rotation; small enough to keep arrow directions and accents distinct
     shear: float = 0.2
-    scale: tuple[float, float] = (0.7, 0.9)  # of the shape, in a picture of `EM` pixels
-    stretch: float = 0.08  # of width against height
-    shift: float = 0.07  # of the picture's side
-    contrast: float = 80.0  # least difference of brightness between letter and ground, of 255
-    uneven: float = 22.0  # standard deviation of the ground's colour from place to place
-    patches: int = 5  # side of the coarse grid that the ground is interpolated from
-    blur: float = 1.1  # largest radius, in a picture of `EM` pixels
-    noise: float = 16.0  # largest standard deviation of a pixel's brightness
+    scale: tuple[float, float] = (0.7, 0.9)  # of the shape, in an image of `EM` pixels
+    stretch: float = 0.08  # log of the largest change of aspect
+    shift: float = 0.07  # in sides of the image
+    contrast: float = 80.0  # smallest difference of brightness between letter and background, of 255
+    uneven: float = 22.0  # standard deviation of the background colour
+    patches: int = 5  # side of the coarse grid from which the background is interpolated
+    blur: float = 1.1  # largest radius, in an image of `EM` pixels
+    noise: float = 16.0  # largest standard deviation of pixel brightness
 
 
 STYLE = Style()
-BRIGHTNESS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, as the eye sees them
+BRIGHTNESS = np.array([0.299, 0.587, 0.114])  # perceived, of red, green and blue
 
 
 def render(shapes: Sequence[Image.Image], size: int, rng: np.random.Generator) -> np.ndarray:
-    """(n, size, size, 3) uint8: a picture of each shape."""
+    """(n, size, size, 3) uint8: an image of each shape."""
     n = len(shapes)
     ink = np.stack([_placed(shape, size, rng) for shape in shapes])[..., None] / np.float32(255)
     ground_colour = rng.uniform(0, 255, (n, 3))
@@ -44,12 +44,12 @@ def render(shapes: Sequence[Image.Image], size: int, rng: np.random.Generator) -
 
 
 def _placed(shape: Image.Image, size: int, rng: np.random.Generator) -> np.ndarray:
-    """(size, size) uint8 ink: the shape turned, sheared, scaled, moved and blurred."""
+    """(size, size) uint8: the shape rotated, sheared, scaled, shifted and blurred."""
     turn, shear = rng.uniform(-STYLE.tilt, STYLE.tilt), rng.uniform(-STYLE.shear, STYLE.shear)
     scale, stretch = rng.uniform(*STYLE.scale) * size / EM, np.exp(rng.uniform(-STYLE.stretch, STYLE.stretch))
     rotation = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
     forward = rotation @ np.array([[1, shear], [0, 1]]) @ np.diag([scale * stretch, scale / stretch])
-    back = np.linalg.inv(forward)  # PIL asks where each pixel of the result comes from
+    back = np.linalg.inv(forward)  # PIL maps output pixels to input pixels
     centre = size / 2 + rng.uniform(-STYLE.shift, STYLE.shift, 2) * size
     start = np.array(shape.size) / 2 - back @ centre
     placed = shape.transform(
@@ -62,7 +62,7 @@ def _placed(shape: Image.Image, size: int, rng: np.random.Generator) -> np.ndarr
 
 
 def _uneven(colour: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
-    """(n, 3) colours -> (n, size, size, 3) grounds that drift around them, linearly from patch to patch."""
+    """(n, 3) colours -> (n, size, size, 3) backgrounds that vary around them, linearly interpolated."""
     patches = colour[..., None, None] + rng.normal(0, STYLE.uneven, (*colour.shape, STYLE.patches, STYLE.patches))
     place = np.linspace(0, STYLE.patches - 1, size)
     weights = np.clip(1 - np.abs(place[:, None] - np.arange(STYLE.patches)), 0, 1).astype(np.float32)
@@ -71,7 +71,7 @@ def _uneven(colour: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarr
 
 
 def _contrasting(ground: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(n, 3) -> (n, 3): random colours, moved towards black or white until they stand out from the ground."""
+    """(n, 3) -> (n, 3): random colours, moved towards black or white until they contrast with the background."""
     colour = rng.uniform(0, 255, ground.shape)
     level = ground @ BRIGHTNESS
     pole = np.where(level < 127.5, 255.0, 0.0)  # the farther one

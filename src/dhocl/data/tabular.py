@@ -1,4 +1,4 @@
-"""Delimited text with a header line, read so that every complaint can name its line."""
+"""Delimited text with a header line. Rows keep their line number for error messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from dhocl.errors import InputError
+from dhocl.core.errors import InputError
 
 
 class Row(NamedTuple):
@@ -22,8 +22,8 @@ class Sheet(NamedTuple):
 
 
 def read(file: Path, delimiter: str, required: Sequence[str]) -> Sheet:
-    """The rows of a file. A cell left out at the end of a row is empty, since editors strip trailing tabs."""
-    lines = _text(file).splitlines()
+    """Read a file. Missing cells at the end of a row are empty, because editors strip trailing tabs."""
+    lines = _text(file, required).splitlines()
     above = 0
     while above < len(lines) and (not lines[above].strip() or lines[above].startswith("#")):
         above += 1
@@ -46,11 +46,11 @@ def read(file: Path, delimiter: str, required: Sequence[str]) -> Sheet:
     return Sheet(columns, rows, tuple(line for line in lines[:above] if line.strip()))
 
 
-def _text(file: Path) -> str:
+def _text(file: Path, required: Sequence[str]) -> str:
     try:
-        return file.read_text(encoding="utf-8-sig")  # spreadsheets put a byte order mark in front
+        return file.read_text(encoding="utf-8-sig")  # spreadsheets write a byte order mark
     except FileNotFoundError:
-        raise InputError(f"{file} is missing: see the documentation for what it must hold") from None
+        raise InputError(f"{file} is missing: create it with the columns {', '.join(required)}") from None
     except UnicodeDecodeError:
         raise InputError(f"{file} is not UTF-8 text: save it with that encoding") from None
     except OSError as problem:
@@ -58,7 +58,7 @@ def _text(file: Path) -> str:
 
 
 def _records(file: Path, lines: list[str], delimiter: str, above: int) -> Iterator[tuple[int, list[str]]]:
-    """Line number and stripped cells of each line that is not blank. Quotes mean nothing between tabs."""
+    """Line number and stripped cells of each line that is not blank. Tab-separated files do not quote."""
     tabbed = delimiter == "\t"
     reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE if tabbed else csv.QUOTE_MINIMAL)
     try:

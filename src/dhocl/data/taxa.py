@@ -1,4 +1,4 @@
-"""What the rows of a checklist or of occurrences say about taxa: lineages, accepted names and synonyms."""
+"""Taxa from the rows of a checklist or of occurrences: lineages, accepted names and synonyms."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from dhocl.data.lineage import grow, told_apart
-from dhocl.taxonomy import Label, Taxonomy
+from dhocl.core.taxonomy import Label, Taxonomy
+from dhocl.data.lineage import disambiguate, grow
 
 BELOW_SPECIES = {"subspecies", "variety", "varietas", "subvariety", "form", "forma", "subform", "infraspecific_name"}
 AUTHORS = {"and", "auct.", "da", "de", "del", "den", "der", "di", "et", "ex", "in", "sensu", "van", "von", "zu"}
 TERMS = (
     "taxonID",
     "scientificName",
-    "canonicalName",  # GBIF's
+    "canonicalName",  # of GBIF
     "taxonRank",
     "genus",
     "specificEpithet",
     "acceptedNameUsageID",
     "acceptedNameUsage",
-    "acceptedScientificName",  # GBIF's
+    "acceptedScientificName",  # of GBIF
     "parentNameUsageID",
 )
-DEPTH = 100  # links that are followed from a name to its accepted one, or from a taxon upward
+DEPTH = 100  # links followed from a name to its accepted one, or from a taxon to its ancestors, in case of a cycle
 
 
 class Taxon(NamedTuple):
     id: str
     name: str  # without its author
-    written: str  # as it stands in the row
+    written: str  # as in the row
     rank: str
-    parent: str  # ids
-    accepted: str
+    parent: str  # id
+    accepted: str  # id
     accepted_name: str
-    columns: tuple[str, ...]  # what the row says of each level
+    columns: tuple[str, ...]  # name at each level, from the columns of the row
 
 
 class Taxa:
-    """Each taxon once, by id and by name. `levels` are ranks, coarsest first, in lower case as everywhere here."""
+    """Unique taxa by id and by name. `levels` are ranks in lower case, coarsest first."""
 
     def __init__(self, levels: Sequence[str]) -> None:
         self.levels = tuple(levels)
@@ -47,7 +47,7 @@ class Taxa:
         self._by_name: dict[tuple[str, str], Taxon] = {}
 
     def terms(self, kind: str) -> set[str]:
-        """What `add` wants of a row of this kind: in a checklist the row's id is the taxon's."""
+        """The terms that `add` reads from a row of this kind. In a checklist the id of a row is that of the taxon."""
         return {*TERMS, *self.levels} | ({"id"} if kind == "Taxon" else set())
 
     def add(self, cells: Mapping[str, str]) -> Taxon:
@@ -74,9 +74,10 @@ class Taxa:
         return taxon
 
     def lineage(self, taxon: Taxon) -> tuple[str, ...]:
-        """The accepted names of a taxon and of those above it, by level; empty where one is not known.
+        """The accepted names of a taxon and its ancestors, by level; empty where unknown.
 
-        Columns of the row count before parents that are named by id. A taxon between two levels ends at the coarser.
+        Columns of the row take precedence over parents by id. The lineage of a taxon between two levels ends at the
+        coarser one.
         """
         taxon = self._accepted(taxon)
         names, end = list(taxon.columns), len(self.levels)
@@ -92,12 +93,12 @@ class Taxa:
         return tuple(name if level < end else "" for level, name in enumerate(names))
 
     def tree(self) -> tuple[Taxonomy, dict[Label, int]]:
-        """The tree of all accepted names, and the node of each other name that has only one.
+        """The tree of all accepted names, and the nodes of other names that are unambiguous.
 
-        A synonym without a rank has that of its accepted name, as in many checklists.
+        A synonym without a rank gets that of its accepted name, as in many checklists.
         """
         named = [(taxon, names) for taxon in self._taxa if any(names := self.lineage(taxon))]
-        tree, nodes = grow(told_apart(names for _, names in named))
+        tree, nodes = grow(disambiguate(names for _, names in named))
         others: dict[Label, set[int]] = defaultdict(set)
         for (taxon, _), node in zip(named, nodes.tolist(), strict=True):
             level = tree.labels[node].level
@@ -121,14 +122,14 @@ class Taxa:
 
 
 def _species(cells: Mapping[str, str], name: str, rank: str) -> str:
-    """The species that a row tells of beside the column of that name: by epithet, or one of its subspecies does."""
+    """The species of a row without that column: from genus and epithet, or from the name of a subspecies."""
     if not rank and cells.get("genus") and cells.get("specificEpithet"):
         return f"{cells['genus']} {cells['specificEpithet']}"
     return " ".join(name.split()[:2]) if rank in BELOW_SPECIES else ""
 
 
 def without_author(name: str, rank: str) -> str:
-    """A scientific name up to its author, who begins with a capital letter, a bracket or a small word.
+    """A scientific name without its author, which begins with a capital letter, a bracket or a word such as "de".
 
     >>> without_author("Erithacus rubecula (Linnaeus, 1758)", "species"), without_author("Paridae Vigors", "family")
     ('Erithacus rubecula', 'Paridae')

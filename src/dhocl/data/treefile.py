@@ -1,7 +1,7 @@
-"""A tree written by hand: `tree.tsv`, a line for each node with its rank and its parent.
+"""Read `tree.tsv`: a line for each node with its rank and its parent.
 
-The order of the ranks may be stated above the header (`# levels: order, family, species`); else it follows
-from the parent links, if these settle it.
+The order of the ranks may be given above the header (`# levels: order, family, species`). Otherwise it is derived from
+the parents, which must determine it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+from dhocl.core.errors import InputError
+from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.data import tabular
 from dhocl.data.tabular import Row
-from dhocl.errors import InputError
-from dhocl.taxonomy import Label, Taxonomy
 
 
 def read_tree(file: Path) -> tuple[Taxonomy, tuple[str, ...]]:
-    """The tree, and its rank names, coarsest first."""
+    """The tree, and the names of its ranks, coarsest first."""
     sheet = tabular.read(file, "\t", ("child", "level", "parent"))
     ranks: dict[str, set[str]] = {}  # name -> ranks it occurs at
     for row in sheet.rows:
@@ -29,7 +29,7 @@ def read_tree(file: Path) -> tuple[Taxonomy, tuple[str, ...]]:
     for row in sorted(sheet.rows, key=lambda row: rank[row.cells["level"]]):  # parents come before their children
         label = Label(row.cells["child"], rank[row.cells["level"]])
         if label in tree:
-            raise InputError(f"{file} line {row.line}: {_shown(row)} is there twice; keep one line")
+            raise InputError(f"{file} line {row.line}: {_shown(row)} occurs twice; keep one line")
         node = tree.add(label)
         if row.cells["parent"]:
             tree.link(node, _parent(tree, row, label.level, file))
@@ -37,7 +37,7 @@ def read_tree(file: Path) -> tuple[Taxonomy, tuple[str, ...]]:
 
 
 def _parent(tree: Taxonomy, row: Row, level: int, file: Path) -> int:
-    """The node of that name at the nearest coarser rank: padded trees repeat a name at several."""
+    """The node of that name at the nearest coarser rank, since padded trees repeat names at several ranks."""
     for coarser in range(level - 1, -1, -1):
         if (label := Label(row.cells["parent"], coarser)) in tree:
             return tree.id(label)
@@ -63,8 +63,8 @@ def _filled(row: Row, column: str, file: Path) -> str:
 
 def _stated(comments: tuple[str, ...], file: Path) -> tuple[str, ...]:
     for comment in comments:
-        word, colon, names = comment.lstrip("# ").partition(":")
-        if colon and word.strip().lower() == "levels":
+        key, colon, names = comment.lstrip("# ").partition(":")
+        if colon and key.strip().lower() == "levels":
             levels = tuple(name.strip() for name in names.split(","))
             if "" in levels or max(Counter(levels).values()) > 1:
                 raise InputError(f"{file}: '# levels:' must list each rank once, coarsest first, with commas")
@@ -73,7 +73,7 @@ def _stated(comments: tuple[str, ...], file: Path) -> tuple[str, ...]:
 
 
 def _derived(rows: list[Row], ranks: dict[str, set[str]], file: Path) -> tuple[str, ...]:
-    """The one order in which each parent is coarser than its child; names at several ranks say nothing."""
+    """The order in which each parent is coarser than its child. Names at several ranks are ignored."""
     coarser: dict[str, set[str]] = {level: set() for levels in ranks.values() for level in levels}
     for row in rows:
         if parent := row.cells["parent"]:
@@ -90,10 +90,10 @@ def _derived(rows: list[Row], ranks: dict[str, set[str]], file: Path) -> tuple[s
             (level,) = sorter.get_ready()
             order.append(level)
             sorter.done(level)
-    except (CycleError, ValueError):  # a rank above itself, or several that could come next
+    except (CycleError, ValueError):  # a cycle, or an order that is not unique
         raise InputError(
-            f"{file}: the order of the levels {', '.join(sorted(coarser))} can not be told from the parents; "
-            "state it above the header: '# levels: coarsest, ..., finest'"
+            f"{file}: the parents do not determine the order of the levels {', '.join(sorted(coarser))}; "
+            "give it above the header: '# levels: coarsest, ..., finest'"
         ) from None
     return tuple(order)
 
@@ -105,4 +105,4 @@ def _check_used(rows: list[Row], levels: tuple[str, ...], file: Path) -> None:
                 f"{file} line {row.line}: unknown level {row.cells['level']!r}; known are {', '.join(levels)}"
             )
     if unused := set(levels) - {row.cells["level"] for row in rows}:
-        raise InputError(f"{file}: no line has the level {min(unused)!r}; take it out of '# levels:'")
+        raise InputError(f"{file}: no line has the level {min(unused)!r}; remove it from '# levels:'")

@@ -1,11 +1,11 @@
-"""WordNet's nouns and what lies above each, from the published `data.noun`, `index.noun` and `noun.exc`."""
+"""Nouns of WordNet and their hypernyms, from the published `data.noun`, `index.noun` and `noun.exc`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
-from dhocl.errors import InputError
+from dhocl.core.errors import InputError
 
 T = TypeVar("T")
 
@@ -13,13 +13,13 @@ HYPERNYMS = ("@", "@i")  # a kind of, an instance of
 
 
 class Synset(NamedTuple):
-    word: str  # its first
-    above: tuple[int, ...]
-    instance: bool = False  # a single thing, such as a person or a ship, and no kind
+    word: str  # the first
+    above: tuple[int, ...]  # offsets of its hypernyms
+    instance: bool = False  # an individual, such as a person or a ship
 
 
 def read_nouns(content: bytes, what: str) -> dict[int, Synset]:
-    """Offset -> synset. The offsets are read, not counted: copies with other line ends exist."""
+    """Offset -> synset. Offsets are read from the lines, because line ends differ between copies."""
     return dict(_lines(content, what, lambda text: _synset(text.partition(" | ")[0].split())))
 
 
@@ -40,12 +40,12 @@ def read_exceptions(content: bytes) -> dict[str, tuple[str, ...]]:
 
 def _lines(content: bytes, what: str, parse: Callable[[str], T]) -> Iterator[T]:
     for line, text in enumerate(content.decode("latin-1").splitlines(), 1):
-        if text.startswith("  "):  # the licence
+        if text.startswith("  "):  # licence text
             continue
         try:
             yield parse(text)
         except (ValueError, IndexError):
-            raise InputError(f"{what} line {line} is not of WordNet's form: download WordNet 3.0 again") from None
+            raise InputError(f"{what} line {line} is not in WordNet's format: download WordNet 3.0 again") from None
 
 
 def _synset(fields: list[str]) -> tuple[int, Synset]:
@@ -65,15 +65,15 @@ def _senses(fields: list[str]) -> tuple[str, tuple[int, ...]]:
 
 
 def lineage(offset: int, nouns: Mapping[int, Synset], below: tuple[int, ...] = ()) -> tuple[int, ...]:
-    """From a root down to a synset, by the shortest way; of several as short, by the smallest offsets from the root on.
+    """The shortest path from a root to a synset. Of several, the one with the smallest offsets from the root on.
 
-    The way to a node is part of the way to what lies below it, so that all ways together are a tree.
+    The path to a node is a prefix of the paths to its descendants, so that all paths form a tree.
 
     >>> nouns = {1: Synset("thing", ()), 2: Synset("pet", (1,)), 3: Synset("animal", (1,)), 4: Synset("cat", (3, 2))}
     >>> lineage(4, nouns)
     (1, 2, 4)
     """
     if offset not in nouns or offset in below:
-        raise InputError(f"WordNet's noun {offset:08} is missing or lies above itself: download WordNet 3.0 again")
-    ways = [lineage(parent, nouns, (*below, offset)) for parent in nouns[offset].above]
-    return (*min(ways, key=lambda way: (len(way), way), default=()), offset)
+        raise InputError(f"WordNet's noun {offset:08} is missing or its own ancestor: download WordNet 3.0 again")
+    paths = [lineage(parent, nouns, (*below, offset)) for parent in nouns[offset].above]
+    return (*min(paths, key=lambda path: (len(path), path), default=()), offset)

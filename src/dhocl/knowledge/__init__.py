@@ -1,4 +1,4 @@
-"""Knowledge sources, and the curator that asks them."""
+"""Knowledge sources, and the curator that queries them about new classes."""
 
 from dhocl.knowledge.background import Background
 from dhocl.knowledge.curator import Curator

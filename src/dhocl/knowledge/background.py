@@ -1,4 +1,4 @@
-"""A slow source delays the tree, never the learner."""
+"""Query a slow source from a thread, so that the learner does not wait for it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Collection, Sequence
 from queue import SimpleQueue
 from threading import Thread
 
+from dhocl.core.taxonomy import Label
 from dhocl.knowledge.source import KnowledgeSource, Statement
-from dhocl.taxonomy import Label
 
 
 class Background:
-    """Asks another source from a thread of its own; to be used with a curator that asks again.
+    """Queries another source from a thread. A `Model` wraps slow sources in it.
 
-    The first question about a class is put aside and answered "not yet". When the class is asked about again and an
-    answer is there, it is given; an empty one is dropped and the question put anew, with the classes known by then. A
-    source that fails has no answer yet. One that hangs holds up the questions behind it, but neither the learner nor
-    the end of the process. What is under way then is lost, and asked again by the next.
+    The first query of a class is queued and returns an empty answer. A later query returns the answer if it has
+    arrived. If that was empty, the class is queued again with the classes known by then. So it needs a curator that
+    retries. A source that hangs blocks later queries, but neither the learner nor the end of the process. Queries in
+    progress at the end are lost; the next process repeats them.
     """
 
     def __init__(self, source: KnowledgeSource) -> None:
@@ -35,11 +35,11 @@ class Background:
                 return answer
         if label not in self._asked:
             self._asked.add(label)
-            self._questions.put((label, dict.fromkeys(known).keys()))  # a copy, for `known` goes on growing
+            self._questions.put((label, dict.fromkeys(known).keys()))  # a copy, because `known` grows
         return []
 
     def close(self) -> None:
-        """Ask no more. It waits for nothing: the thread ends after the question that is under way."""
+        """Stop without waiting: the thread ends after the query in progress."""
         self._closed = True
         self._questions.put(None)
 
@@ -48,6 +48,6 @@ class Background:
             label, known = question
             try:
                 self._answers[label] = self._source.query(label, known)
-            except Exception as problem:  # of any kind: the thread must live on
+            except Exception as problem:  # any error, so that the thread keeps running
                 logging.getLogger(__name__).warning("no answer about %s: %s", label, problem)
                 self._answers[label] = []

@@ -11,41 +11,50 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dhocl.knowledge.source import Corrupted, KnowledgeSource, Statement, Synonym, from_json, is_final, to_json
-from dhocl.taxonomy import UNKNOWN, Label, Taxonomy
+from dhocl.core.taxonomy import UNKNOWN, Label, Taxonomy
+from dhocl.knowledge.asking import Asker
+from dhocl.knowledge.source import Corrupted, KnowledgeSource, Statement, Synonym, from_json, to_json
 
 
 class Curator:
-    """Adds new classes at once, asks about them, and applies the answers `delay` batches later.
+    """Adds new classes to the tree at once, queries a source about them, and applies the answers `delay` batches later.
 
-    A class that arrives in batch t is an unanchored node in batches t ... t+delay-1 and linked from t+delay on.
-    With an infinite delay nothing is ever asked.
+    Args:
+        source: the knowledge source to query.
+        delay: batches between the query and the use of its answer. A class that arrives in batch t is unanchored in
+            batches t ... t+delay-1 and linked from t+delay on. With an infinite delay nothing is queried.
+        taxonomy: the tree to start from; None for an empty one.
+        retry: query unplaced classes again (see `Asker`; time is counted in batches). A source then needs to know no
+            more than the parent of a class.
 
-    An answer without a link means "not yet". With `ask_again` the class is asked about once more 1, 2, 4, 8, ...
-    batches after the first time, until it has been told a parent of the level just above: at most log2(n) questions in
-    n batches. So a source need not know more than the parent of a class. One that answers from the true tree need not
-    be asked again, since it tells of a class when its relatives arrive.
+    Answers may be outdated when they are applied, so a link never moves a class to a parent of a coarser level. A
+    statement that contradicts the tree is refused and logged.
 
-    An answer may come from a time when less was known, so no link moves a class to a parent of a coarser level. What
-    can not be is refused and logged: a source must not stop the learner.
+    Example:
+        >>> from dhocl.knowledge import Curator, Oracle
+        >>> true = Taxonomy()
+        >>> true.link(true.add(Label("robin", 1)), true.add(Label("bird", 0)))
+        >>> curator = Curator(Oracle(true), delay=0)
+        >>> curator.observe([Label("bird", 0), Label("robin", 1), Label("robin", 1)])
+        tensor([0, 1, 1])
+        >>> curator.taxonomy.lineage(1)
+        [1, 0]
     """
 
     def __init__(
-        self, source: KnowledgeSource, delay: float = 1, taxonomy: Taxonomy | None = None, ask_again: bool = False
+        self, source: KnowledgeSource, delay: float = 1, taxonomy: Taxonomy | None = None, retry: bool = False
     ) -> None:
         if not delay >= 0:
             raise ValueError(f"delay must be 0 or more batches, not {delay}")
-        self.source = source
+        self.asker = Asker(source, retry)
         self.delay = delay
-        self.ask_again = ask_again
         self.taxonomy = Taxonomy() if taxonomy is None else taxonomy
         self.step = self.taxonomy.time
-        self.pending: deque[tuple[int, list[Statement]]] = deque()  # (batch from which they are usable, what was said)
-        self.waiting: dict[int, tuple[int, int]] = {}  # class without an answer -> batch it was first asked, is next
+        self.pending: deque[tuple[int, list[Statement]]] = deque()  # (batch in which to apply it, answer)
         self.settled: set[int] = set()  # classes placed by hand
 
     def observe(self, labels: Sequence[Label]) -> Tensor:
-        """(B,) node ids of a batch's labels, after growing the tree by its new classes and the answers now due."""
+        """Add the new classes of a batch, and apply the answers that are due. Returns the nodes (B,) of the labels."""
         self.step += 1
         tree = self.taxonomy
         tree.time = self.step
@@ -53,47 +62,38 @@ class Curator:
             if label not in tree:
                 node = tree.add(label)
                 if self.delay < math.inf:
-                    self._ask(node, self.step)
-        for node, (first, due) in list(self.waiting.items()):
-            if tree.accepted(node) != node:
-                del self.waiting[node]
-            elif due <= self.step:
-                self._ask(node, first)
+                    self._ask(node)
+        for node in self.asker.due(tree, self.step):
+            self._ask(node)
         while self.pending and self.pending[0][0] <= self.step:
-            self.hear(self.pending.popleft()[1])
+            self.apply(self.pending.popleft()[1])
         return torch.tensor([tree.id(label) for label in labels], dtype=torch.long)
 
     def settle(self, node: int) -> None:
-        """Somebody has told of a class: it is not asked about any more, and no source moves it."""
-        self.waiting.pop(node, None)
+        """Mark a class as placed by hand: it is not queried again, and no source moves it."""
+        self.asker.drop(node)
         self.settled.add(node)
 
-    def hear(self, answer: Iterable[Statement]) -> None:
-        """Apply what a source says."""
-        for said in answer:
-            self._apply(said)
+    def apply(self, answer: Iterable[Statement]) -> None:
+        """Apply the answer of a source. A statement that contradicts the tree is refused and logged."""
+        for statement in answer:
+            try:
+                self._apply(statement)
+            except (KeyError, ValueError) as problem:
+                logging.getLogger(__name__).warning("refused an answer: %s", problem.args[0])
 
-    def _ask(self, node: int, first: int) -> None:
-        label = self.taxonomy.labels[node]
-        answer = list(self.source.query(label, self.taxonomy))
-        if answer:
+    def _ask(self, node: int) -> None:
+        if answer := self.asker.ask(node, self.taxonomy, self.step):
             self.pending.append((self.step + int(self.delay), answer))
-        if self.ask_again and not is_final(answer, label.level):
-            self.waiting[node] = (first, self.step + max(1, self.step - first))
-        else:
-            self.waiting.pop(node, None)
 
-    def _apply(self, said: Statement) -> None:
-        tree, (name, other) = self.taxonomy, said
-        try:
-            if not isinstance(said, Synonym):
-                self._link(name, other)
-            elif other in tree:
-                tree.merge(tree.id(name), tree.id(other))
-            else:
-                tree.rename(tree.id(name), other)
-        except (KeyError, ValueError) as problem:
-            logging.getLogger(__name__).warning("an answer is refused: %s", problem.args[0])
+    def _apply(self, statement: Statement) -> None:
+        tree, (name, other) = self.taxonomy, statement
+        if not isinstance(statement, Synonym):
+            self._link(name, other)
+        elif other in tree:
+            tree.merge(tree.id(name), tree.id(other))
+        else:
+            tree.rename(tree.id(name), other)
 
     def _link(self, child: Label, parent: Label) -> None:
         tree, above = self.taxonomy, self.taxonomy.id(parent)
@@ -105,23 +105,22 @@ class Curator:
             tree.link(node, above)
 
     def state_dict(self) -> dict[str, Any]:
-        state: dict[str, Any] = {
+        source = self.asker.source
+        return {
             "step": self.step,
             "taxonomy": self.taxonomy.dumps(),
-            "pending": [[due, [to_json(said) for said in answer]] for due, answer in self.pending],
-            "waiting": [[node, first, due] for node, (first, due) in self.waiting.items()],
+            "pending": [[due, [to_json(statement) for statement in answer]] for due, answer in self.pending],
             "settled": sorted(self.settled),
+            "asker": self.asker.state_dict(),
+            "source": source.state_dict() if isinstance(source, Corrupted) else None,
         }
-        if isinstance(self.source, Corrupted):
-            state["source"] = self.source.state_dict()
-        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.step = state["step"]
         self.taxonomy = Taxonomy.loads(state["taxonomy"])
-        self.taxonomy.time = self.step  # which may be later than the last event
-        self.pending = deque((due, [from_json(said) for said in answer]) for due, answer in state["pending"])
-        self.waiting = {node: (first, due) for node, first, due in state.get("waiting", [])}  # older ones have none
-        self.settled = set(state.get("settled", []))
-        if isinstance(self.source, Corrupted):
-            self.source.load_state_dict(state["source"])
+        self.taxonomy.time = self.step  # may be later than the last event
+        self.pending = deque((due, [from_json(fields) for fields in answer]) for due, answer in state["pending"])
+        self.settled = set(state["settled"])
+        self.asker.load_state_dict(state["asker"])
+        if isinstance(self.asker.source, Corrupted):
+            self.asker.source.load_state_dict(state["source"])

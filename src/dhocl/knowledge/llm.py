@@ -1,4 +1,4 @@
-"""A language model as a knowledge source, on any server that speaks OpenAI's chat completions."""
+"""A language model as a knowledge source, on any server with the OpenAI chat completions API."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
+from dhocl.core.errors import InputError
+from dhocl.core.taxonomy import Label
 from dhocl.data import cache
-from dhocl.errors import InputError
 from dhocl.knowledge.source import Link
-from dhocl.taxonomy import Label
 
 TASK = (
     "You place classes in a taxonomy. You are given a class, its level, and the known classes of coarser levels. "
@@ -33,22 +33,32 @@ SCHEMA = {
     "additionalProperties": False,
 }
 BY_SCHEMA = {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": SCHEMA}}
-BY_KIND = {"type": "json_object"}  # for servers that know no schemas
+BY_KIND = {"type": "json_object"}  # for servers without schema support
 REFUSED = {401: "check DHOCL_LLM_KEY", 403: "check DHOCL_LLM_KEY", 404: "check DHOCL_LLM_URL and DHOCL_LLM_MODEL"}
-LARGEST = 2**20  # bytes of an answer
+LARGEST = 2**20  # bytes of a response
 
 logger = logging.getLogger(__name__)
 
 
 class Llm:
-    """Asks which known class of a coarser level is the parent. Other links are not asked for.
+    """Asks a language model which known class of a coarser level is the parent of a class.
 
-    Server, model and key may come from DHOCL_LLM_URL (up to and with `/v1`), DHOCL_LLM_MODEL and DHOCL_LLM_KEY. An
-    answer counts only if it names a known class of a coarser level; others are refused and logged. Answers are kept on
-    disk, a file for each question: the same class with the same known ones is never asked twice. A server that fails
-    is tried again after 1, 2, 4, ... times `pause` seconds, then has no answer yet. After `budget` calls none is made
-    any more. Calls take seconds: wrap it in `Background`.
+    Args:
+        levels: names of the levels, coarsest first.
+        url: of the server, including `/v1`; default DHOCL_LLM_URL.
+        model: name of the model; default DHOCL_LLM_MODEL.
+        key: API key; default DHOCL_LLM_KEY.
+        folder: cache of answers, one file per question; default `llm` in the cache folder.
+        timeout: seconds until a call fails.
+        tries: calls per question. The waits between them are 1, 2, 4, ... times `pause` seconds.
+        pause: see `tries`.
+        budget: calls in total; afterwards every answer is empty.
+
+    An answer that is not a known class of a coarser level is refused and logged. A question with the same class and the
+    same known classes is sent once.
     """
+
+    slow = True
 
     def __init__(
         self,
@@ -79,14 +89,14 @@ class Llm:
     def query(self, label: Label, known: Collection[Label]) -> list[Link]:
         coarser = sorted({other for other in known if other.level < label.level})
         if label.level >= len(self._levels):
-            raise InputError(f"{label} has no name for its level: the language model was given {self._levels}")
+            raise InputError(f"{label}: its level has no name; levels are {self._levels}")
         if not coarser:
             return []
         question = self._question(label, coarser)
         file = self._folder / f"{_digest([self._url, self._model, question])}.json"
-        answer = _kept(file)
+        answer = _cached(file)
         if answer is None and (answer := self._ask(label, question)) is not None:
-            self._keep(file, question, answer)
+            self._cache(file, question, answer)
         parent = None if answer is None else self._checked(answer, label, coarser)
         return [] if parent is None else [(label, parent)]
 
@@ -107,14 +117,14 @@ class Llm:
         elif parent == label:
             why = "this would make a cycle"
         elif parent.level >= label.level:
-            why = "a parent's level is coarser"
+            why = "a parent must be of a coarser level"
         else:
             why = "there is no such class"
-        logger.warning("%s says %s is below %r (%s): refused, %s", self._model, label, name, level, why)
+        logger.warning("%s placed %s below %r (%s): refused, %s", self._model, label, name, level, why)
         return None
 
     def _ask(self, label: Label, question: dict[str, Any]) -> dict[str, Any] | None:
-        problem: object = "no call is left"
+        problem: object = "the budget of calls is used up"
         for attempt in range(self._tries):
             if self._left <= 0:
                 break
@@ -126,14 +136,14 @@ class Llm:
             except HTTPError as error:
                 error.close()
                 if error.code in REFUSED:
-                    message = f"{self._url} answers {error.code} {error.reason}: {REFUSED[error.code]}"
+                    message = f"{self._url} returned {error.code} {error.reason}: {REFUSED[error.code]}"
                     raise InputError(message) from None
                 if error.code in (400, 422):
                     self._format = BY_KIND
                 problem = f"{error.code} {error.reason}"
             except (OSError, HTTPException, ValueError) as error:
                 problem = error
-        logger.warning("%s has no answer about %s: %s", self._url, label, problem)
+        logger.warning("%s: no answer about %s: %s", self._url, label, problem)
         return None
 
     def _call(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -144,40 +154,40 @@ class Llm:
         body = json.dumps({"model": self._model, "messages": messages, "response_format": self._format})
         request = Request(f"{self._url}/chat/completions", body.encode(), {"Content-Type": "application/json"})
         if self._key:
-            request.add_unredirected_header("Authorization", f"Bearer {self._key}")  # for this server and no other
-        with urlopen(request, timeout=self._timeout) as reply:
-            content = _read(reply, self._timeout)
+            request.add_unredirected_header("Authorization", f"Bearer {self._key}")  # not sent to other servers
+        with urlopen(request, timeout=self._timeout) as response:
+            content = _read(response, self._timeout)
         try:
             text = json.loads(content)["choices"][0]["message"]["content"]
-            answer = json.loads(text[text.index("{") : text.rindex("}") + 1])  # some put it between words or marks
+            answer = json.loads(text[text.index("{") : text.rindex("}") + 1])  # some models add text around it
             return {name: answer[name] for name in ("parent", "level")}
         except (ValueError, LookupError, TypeError, AttributeError):
-            raise ValueError(f"not an answer: {content[:200]!r}") from None
+            raise ValueError(f"malformed answer: {content[:200]!r}") from None
 
-    def _keep(self, file: Path, question: dict[str, Any], answer: dict[str, Any]) -> None:
+    def _cache(self, file: Path, question: dict[str, Any], answer: dict[str, Any]) -> None:
         content = json.dumps(
             {"model": self._model, "question": question, "answer": answer}, ensure_ascii=False, indent=1
         )
         try:
             cache.write(file, lambda handle: handle.write(content.encode()))
         except OSError as problem:
-            logger.warning("answers are not kept in %s (%s)", self._folder, problem.strerror)
+            logger.warning("answers are not cached in %s (%s)", self._folder, problem.strerror)
 
 
-def _read(reply: HTTPResponse, timeout: float) -> bytes:
-    """All of a reply; the time-out of a socket is one for each piece."""
+def _read(response: HTTPResponse, timeout: float) -> bytes:
+    """The whole response within `timeout` seconds; the time-out of a socket applies to each read only."""
     content, end = b"", time.monotonic() + timeout
-    while piece := reply.read1(2**16):
+    while piece := response.read1(2**16):
         content += piece
         if len(content) > LARGEST:
-            raise ValueError(f"a reply of more than {LARGEST:,} bytes")
+            raise ValueError(f"the response has more than {LARGEST:,} bytes")
         if time.monotonic() > end:
-            raise TimeoutError("the reply timed out")
+            raise TimeoutError("the response timed out")
     return content
 
 
-def _kept(file: Path) -> dict[str, Any] | None:
-    """What is damaged is asked for again."""
+def _cached(file: Path) -> dict[str, Any] | None:
+    """None if the file is missing or damaged."""
     try:
         answer = json.loads(file.read_bytes())["answer"]
     except (OSError, ValueError, LookupError, TypeError):

@@ -1,4 +1,4 @@
-"""WordNet as a knowledge source: what kind of thing an English noun is."""
+"""WordNet as a knowledge source for English nouns."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from pathlib import Path
 
+from dhocl.core.errors import InputError
+from dhocl.core.taxonomy import Label
 from dhocl.data.wordnet import read_exceptions, read_index, read_nouns
-from dhocl.errors import InputError
 from dhocl.knowledge.source import Link
-from dhocl.taxonomy import Label
 
-WNID = re.compile(r"\(n(\d{8})\)$")  # a name may say which sense is meant: "crane (n02012849)"
+WNID = re.compile(r"\(n(\d{8})\)$")  # a name may include its synset: "crane (n02012849)"
 PLURALS = (
     ("ies", "y"),
     ("ches", "ch"),
@@ -26,19 +26,20 @@ PLURALS = (
 
 
 class WordNet:
-    """Links a class to the known one that WordNet has above it, and known ones below it to itself.
+    """Links a class to its known hypernym, and known hyponyms to the class.
 
-    `folder` is the `dict` of WordNet 3.0 or 3.1. A class is looked up by its name, in any case and as a plural too. Its
-    parent is the known class of the finest level above any of its senses: the more is known, the better the sense is
-    told. Of several as fine that of the most frequent sense is taken, in this the one of the fewest steps, and of two
-    names for that the less ambiguous. Senses that are single things (Stephen Crane) count only where no sense that is
-    a kind has a class above it.
+    Args:
+        folder: `dict` of WordNet 3.0 or 3.1.
+
+    A class is looked up by its name, in any case and as a plural too. Candidates for its parent are the known classes
+    of coarser levels that are hypernyms of any of its senses. They are ranked by, in this order: senses that are
+    concepts before individuals (Stephen Crane); finest level; most frequent sense; fewest steps; least ambiguous name.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self._nouns = read_nouns(_content(folder, "data.noun"), f"data.noun in {folder}")
         self._index = read_index(_content(folder, "index.noun"), f"index.noun in {folder}")
-        exceptions = Path(folder) / "noun.exc"  # irregular plurals; not in every copy
+        exceptions = Path(folder) / "noun.exc"  # irregular plurals; some copies lack it
         self._exceptions = read_exceptions(exceptions.read_bytes()) if exceptions.is_file() else {}
         named = {offset for offsets in self._index.values() for offset in offsets}
         named.update(offset for synset in self._nouns.values() for offset in synset.above)
@@ -63,9 +64,9 @@ class WordNet:
         return links
 
     def _find_senses(self, name: str) -> tuple[tuple[bool, int], ...]:
-        """Whether each synset of a name is a single thing, and the synset; the most frequent first."""
-        if (told := WNID.search(name)) and int(told[1]) in self._nouns:
-            return ((False, int(told[1])),)
+        """(is an individual, synset) for each sense of a name, the most frequent first."""
+        if (match := WNID.search(name)) and int(match[1]) in self._nouns:
+            return ((False, int(match[1])),)
         word = "_".join(name.lower().split())
         regular = (word.removesuffix(many) + one for many, one in PLURALS if word.endswith(many))
         for form in (word, *self._exceptions.get(word, ()), *regular):
@@ -74,7 +75,7 @@ class WordNet:
         return ()
 
     def _find_above(self, offset: int) -> tuple[int, ...]:
-        """A synset and all above it, by the number of steps."""
+        """A synset and all its hypernyms, by the number of steps."""
         found = {offset: None}
         layer = [offset]
         while layer:
@@ -84,7 +85,7 @@ class WordNet:
 
 
 class Vocabulary:
-    """What some classes mean, each in the light of the others."""
+    """Resolves the senses of classes by their known hypernyms."""
 
     def __init__(
         self,
@@ -93,14 +94,14 @@ class Vocabulary:
         above: Callable[[int], tuple[int, ...]],
     ) -> None:
         self._senses, self._above = senses, above
-        self._meaning: dict[int, list[Label]] = {}  # synset -> the classes that may mean it
+        self._meaning: dict[int, list[Label]] = {}  # synset -> classes with this sense
         for label in dict.fromkeys(classes):
             for _, sense in senses(label.name):
                 self._meaning.setdefault(sense, []).append(label)
         self.place = cache(self._place)
 
     def _place(self, label: Label) -> tuple[int, Label] | None:
-        """The sense of a class, and the class above it in that sense; None if there is none above any."""
+        """The sense of a class and its parent in that sense; None if no sense has a known hypernym."""
         found = [
             (instance, -other.level, order, steps, len(self._senses(other.name)), sense, other)
             for order, (instance, sense) in enumerate(self._senses(label.name))
@@ -111,7 +112,7 @@ class Vocabulary:
         return min(found)[-2:] if found else None
 
     def _can_mean(self, label: Label, offset: int) -> bool:
-        """The sense is the one that the class above a class speaks for; where there is none, it may be any."""
+        """Whether a sense is possible: the one that the parent of the class determines, or any if it has no parent."""
         place = self.place(label)
         return place is None or place[0] == offset
 

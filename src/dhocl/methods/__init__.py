@@ -1,15 +1,17 @@
-"""Every method by its name on the command line. Adding one is a file here and a line below."""
+"""All methods by name. To add one, add a file here and a line below."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from dhocl.learner import Learner
+from dhocl.core.settings import Settings
 from dhocl.methods.acil import ACIL, AnalyticSettings
 from dhocl.methods.cbrs import CBRS
 from dhocl.methods.ccl_dc import CCLDC, CclDcSettings
 from dhocl.methods.clib import CLIB, ClibSettings
+from dhocl.methods.derpp import DERpp, DerppSettings
 from dhocl.methods.er import ER, ReplaySettings
+from dhocl.methods.er_ace import ERACE
 from dhocl.methods.ewc import EWC, EwcSettings
 from dhocl.methods.finetune import Finetune
 from dhocl.methods.gacil import GACIL, GacilSettings
@@ -25,7 +27,7 @@ from dhocl.methods.onlora import OnLoRA, OnLoraSettings
 from dhocl.methods.onpro import OnPro, OnProSettings
 from dhocl.methods.plfms import PLFMS, PlfmsSettings
 from dhocl.methods.rm import RM, RmSettings
-from dhocl.settings import Settings
+from dhocl.nn.learner import Learner
 
 
 class Method(NamedTuple):
@@ -38,23 +40,25 @@ class Method(NamedTuple):
 METHODS: dict[str, Method] = {
     "halo": Method(HALO, HaloSettings, "linear and analytic heads, prototypes", "Wang, ICML 2026"),
     "er": Method(ER, ReplaySettings, "replay from a reservoir", "Rolnick, NeurIPS 2019"),
-    "cbrs": Method(CBRS, ReplaySettings, "replay from a reservoir balanced by class", "Chrysakis, ICML 2020"),
-    "mir": Method(MIR, MirSettings, "replays what the next step would hurt most", "Aljundi, NeurIPS 2019"),
-    "gss": Method(GSS, GssSettings, "keeps items whose gradients disagree", "Aljundi, NeurIPS 2019"),
-    "clib": Method(CLIB, ClibSettings, "keeps what lowers the others' loss", "Koh, ICLR 2022"),
-    "rm": Method(RM, RmSettings, "keeps items from sure to unsure", "Bang, CVPR 2021"),
-    "plfms": Method(PLFMS, PlfmsSettings, "clib, balanced by pseudo-labels", "Lee, ICCV 2023"),
-    "icarl_sdc": Method(ICaRL, IcarlSettings, "nearest class means that follow the drift", "Rebuffi 2017, Yu 2020"),
-    "lwf": Method(LwF, LwfSettings, "distils an earlier copy of the network", "Li, ECCV 2016"),
-    "ewc": Method(EWC, EwcSettings, "holds the weights that mattered (EWC++)", "Chaudhry, ECCV 2018"),
-    "icicle": Method(ICICLE, IcicleSettings, "prototypical parts held to where they look", "Rymarczyk, ICCV 2023"),
+    "er_ace": Method(ERACE, ReplaySettings, "softmax over present classes on the stream", "Caccia, ICLR 2022"),
+    "derpp": Method(DERpp, DerppSettings, "replays labels and stored logits", "Buzzega, NeurIPS 2020"),
+    "cbrs": Method(CBRS, ReplaySettings, "replay from a class-balanced reservoir", "Chrysakis, ICML 2020"),
+    "mir": Method(MIR, MirSettings, "replays items whose loss would rise most", "Aljundi, NeurIPS 2019"),
+    "gss": Method(GSS, GssSettings, "stores items with diverse gradients", "Aljundi, NeurIPS 2019"),
+    "clib": Method(CLIB, ClibSettings, "stores items that lower the loss most", "Koh, ICLR 2022"),
+    "rm": Method(RM, RmSettings, "stores items of all uncertainties", "Bang, CVPR 2021"),
+    "plfms": Method(PLFMS, PlfmsSettings, "CLIB with pseudo-labels for balance", "Lee, ICCV 2023"),
+    "icarl_sdc": Method(ICaRL, IcarlSettings, "nearest class mean with drift compensation", "Rebuffi 2017, Yu 2020"),
+    "lwf": Method(LwF, LwfSettings, "distillation from a network snapshot", "Li, ECCV 2016"),
+    "ewc": Method(EWC, EwcSettings, "penalty on important weights (EWC++)", "Chaudhry, ECCV 2018"),
+    "icicle": Method(ICICLE, IcicleSettings, "prototypical parts, distilled similarities", "Rymarczyk, ICCV 2023"),
     "acil": Method(ACIL, AnalyticSettings, "recursive ridge on frozen features", "Zhuang, NeurIPS 2022"),
-    "gacil": Method(GACIL, GacilSettings, "the same on randomly widened features", "Zhuang, NeurIPS 2024"),
-    "onpro": Method(OnPro, OnProSettings, "prototypes held apart, confused ones mixed", "Wei, ICCV 2023"),
-    "nsce": Method(NsCE, NsceSettings, "spread classifier, rare thorough replay", "Wang, NeurIPS 2024"),
-    "ccl_dc": Method(CCLDC, CclDcSettings, "two networks teach each other hard views", "Wang, CVPR 2024"),
-    "onlora": Method(OnLoRA, OnLoraSettings, "low-rank changes, merged at plateaus", "Wei, WACV 2025"),
-    "halo_printed": Method(HALO, PrintedSettings, "halo as the paper prints it", "Wang, ICML 2026"),
-    "finetune": Method(Finetune, ReplaySettings, "no memory: the floor", "-"),
-    "joint": Method(Joint, JointSettings, "everything kept and repeated: the ceiling", "-"),
+    "gacil": Method(GACIL, GacilSettings, "ACIL with a random ReLU expansion", "Zhuang, NeurIPS 2024"),
+    "onpro": Method(OnPro, OnProSettings, "prototype contrast, mixup by confusion", "Wei, ICCV 2023"),
+    "nsce": Method(NsCE, NsceSettings, "non-sparse classifier, rare full replay", "Wang, NeurIPS 2024"),
+    "ccl_dc": Method(CCLDC, CclDcSettings, "two networks distil each other", "Wang, CVPR 2024"),
+    "onlora": Method(OnLoRA, OnLoraSettings, "LoRA, merged at loss plateaus", "Wei, WACV 2025"),
+    "halo_printed": Method(HALO, PrintedSettings, "HALO as published", "Wang, ICML 2026"),
+    "finetune": Method(Finetune, ReplaySettings, "no memory: lower bound", "-"),
+    "joint": Method(Joint, JointSettings, "stores everything: upper bound", "-"),
 }

@@ -1,8 +1,8 @@
 """Analytic class-incremental learning (Zhuang et al. 2022): recursive ridge regression on frozen features.
 
-ACIL's phase-wise formula assumes that a class comes in one phase only: samples of a class met before enter R but teach
-it nothing, and its weights shrink. Its own code, and the paper's analytic head, use the recursion that learns every
-label; so does this row. `--set exposed_labels=false` gives the formula.
+ACIL's phase-wise formula assumes that a class occurs in one phase only. Labels of classes from earlier phases are
+ignored, and the weights of these classes shrink. The authors' code and HALO's analytic head learn every label, and so
+does this implementation. `--set exposed_labels=false` gives the formula.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dhocl.heads.analytic import AnalyticHeads
-from dhocl.heads.predla import analytic_softmax
-from dhocl.learner import Batch, Learner, Part, Setup
-from dhocl.network import FrozenFeatures
-from dhocl.rng import Rng
-from dhocl.settings import Settings
-from dhocl.taxonomy import Taxonomy
+from dhocl.core.rng import Rng
+from dhocl.core.settings import Settings
+from dhocl.core.taxonomy import Taxonomy
+from dhocl.nn.heads.analytic import AnalyticHeads
+from dhocl.nn.heads.predla import analytic_softmax
+from dhocl.nn.learner import Batch, Learner, Setup, Stateful
+from dhocl.nn.network import FrozenFeatures
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class AnalyticSettings(Settings):
     gamma: float = 1.0  # ridge
     expansion: int = 0  # width of the random ReLU layer; 0: none
     normalise: bool = True  # scale features to unit length
-    exposed_labels: bool = True  # learn the label of a class met in an earlier batch; false: ACIL's phase-wise formula
-    analytic_tau: float = 0.3  # temperature times √classes, which turns outputs into probabilities
+    exposed_labels: bool = True  # learn labels of classes from earlier batches; false: ACIL's phase-wise formula
+    analytic_tau: float = 0.3  # softmax temperature times √classes
 
     positive = frozenset({"gamma", "analytic_tau"})
 
 
 class ACIL(Learner):
-    """Keeps no image and trains no network."""
+    """Stores no images and trains no network."""
 
     def __init__(self, setup: Setup, settings: AnalyticSettings) -> None:
         self.settings = settings
@@ -51,7 +51,7 @@ class ACIL(Learner):
         outputs = self.analytic(self.analytic.embed(self.f0.kept(x)))
         return {level: analytic_softmax(z, self.settings.analytic_tau) for level, z in outputs.items()}
 
-    def parts(self) -> dict[str, Part]:
+    def components(self) -> dict[str, Stateful]:
         return {"analytic": self.analytic}
 
 

@@ -7,23 +7,23 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from dhocl.memory import Memory
+from dhocl.core.rng import Rng
+from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.er import ER
-from dhocl.rng import Rng
-from dhocl.taxonomy import Taxonomy
+from dhocl.nn.memory import Memory
 
 
 class ClassBalanced(Memory):
-    """Full of the classes that have little, fair inside those that have much. A class is a label as it was given.
+    """Balances the classes of the given labels, at whatever level, and keeps a uniform sample of each large class.
 
-    A class is *full* once it was among the largest of a filled memory, and stays so. An item of a class that is not
-    full replaces a random one of the largest classes; an item of a full class replaces one of its own with probability
-    stored / seen, which is a reservoir inside the class.
+    A class becomes *full* when it is among the largest of a full memory, and stays full. An item of a class that is not
+    full replaces a random item of the largest classes. An item of a full class replaces an item of its own class with
+    probability stored / seen, as in a reservoir.
     """
 
     def __init__(self, capacity: int, rng: Rng) -> None:
         super().__init__(capacity, rng)
-        self._slots: dict[int, list[int]] = {}  # class -> where its items lie
+        self._slots: dict[int, list[int]] = {}  # class -> slots of its items
         self._came: dict[int, int] = {}  # class -> items offered
         self._full: set[int] = set()
 
@@ -38,7 +38,7 @@ class ClassBalanced(Memory):
                 self._full.add(accepted)
 
     def admit(self, items: dict[str, Tensor]) -> tuple[np.ndarray, np.ndarray]:
-        placed: dict[int, int] = {}  # slot -> row: of two items for one slot the later stays
+        placed: dict[int, int] = {}  # slot -> row: the last item drawn to a slot stays
         filled = self.size
         for row, name in enumerate(items["y"].tolist()):
             self._came[name] = self._came.get(name, 0) + 1
@@ -53,14 +53,14 @@ class ClassBalanced(Memory):
         return np.array(list(placed.values()), dtype=np.int64), np.array(list(placed), dtype=np.int64)
 
     def _replaced(self, name: int) -> int | None:
-        """The slot that an item of this class takes over in a filled memory, or None if it is not kept."""
+        """Slot of the item to replace in a full memory; None to drop the new item."""
         if self.capacity == 0:
             return None
         if name not in self._full:
             slots = sorted(slot for largest in self._largest() for slot in self._slots[largest])
             slot = slots[self._rng.integers(len(slots))]
-            loser = next(c for c in self._largest() if slot in self._slots[c])
-            self._slots[loser].remove(slot)
+            evicted = next(c for c in self._largest() if slot in self._slots[c])
+            self._slots[evicted].remove(slot)
             self._slots.setdefault(name, []).append(slot)
             return slot
         own = self._slots[name]

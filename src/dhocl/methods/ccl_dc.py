@@ -1,4 +1,4 @@
-"""CCL-DC, collaborative continual learning (Wang et al. 2024): two networks learn from each other's harder views."""
+"""CCL-DC, collaborative continual learning (Wang et al. 2024): two networks distil each other on harder views."""
 
 from __future__ import annotations
 
@@ -12,23 +12,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dhocl.errors import InputError
-from dhocl.learner import Batch, Part, Setup
+from dhocl.core.rng import Rng
+from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
-from dhocl.network import Network, Output
-from dhocl.objectives import LossName
-from dhocl.rng import Rng
-from dhocl.taxonomy import Taxonomy
-from dhocl.views import rand_augment, resized_crop
+from dhocl.nn.augment import rand_augment, resized_crop
+from dhocl.nn.learner import Batch, Setup, Stateful
+from dhocl.nn.network import Network, Output
 
-Views = Sequence[Sequence[Output]]  # by view, the plain one first, then the chain; by batch
+Views = Sequence[Sequence[Output]]  # [view][batch]: the plain view first, then the chain
 
 
 @dataclass(frozen=True)
 class CclDcSettings(ReplaySettings):
-    """`views` is the length of the chain: a step costs 2 (1 + views) steps of plain replay, 10 for the whole chain."""
+    """`views` is the length of the chain. A step costs 2 (1 + views) steps of plain replay: 10 for the full chain."""
 
-    loss: LossName = "multi_ce"
+    loss: Literal["multi_ce", "hxe", "soft_ce", "haf"] = "multi_ce"  # not hcon: it makes its own views
     distillation: float = 2.0
     temperature: float = 4.0
     views: Literal[1, 2, 3, 4] = 4
@@ -46,9 +44,10 @@ def divergence(student: dict[int, Tensor], teacher: dict[int, Tensor], temperatu
 
 
 def chain_divergence(own: Views, peer: Views, temperature: float) -> Tensor:
-    """The distillation chain: each view learns what the peer says of the next harder one, the hardest of itself.
+    """Distillation chain: the teacher of each view is the peer's output for the next harder view.
 
-    The plain view takes no part. As everywhere, each batch counts by the mean over its rows.
+    The teacher of the hardest view is the peer's output for the same view. The plain view is not distilled. Sum over
+    views and batches; each term is a mean over rows.
     """
     hardest = len(own) - 1
     links = [*pairwise(range(1, len(own))), (hardest, hardest)]
@@ -61,25 +60,22 @@ def chain_divergence(own: Views, peer: Views, temperature: float) -> Tensor:
 
 
 class CCLDC(ER):
-    """Plain replay as the method that is wrapped; the paper of the benchmark does not say which it wraps.
+    """CCL-DC on top of plain replay; the benchmark's paper does not state the base method.
 
-    The peers start from the same pretrained backbone, so what sets them apart are the first weights of their heads and,
-    unlike in the original, a plain augmentation of its own for each. Distillation needs no label and so covers every
-    level and class. Networks train from the first batch on; the original waits until there is something to replay.
+    Both networks start from the same pretrained backbone. They differ in the initial weights of their heads and, unlike
+    in the original, in the augmentation of the plain view. Distillation needs no labels, so it covers every level and
+    class. Training starts with the first batch; the original waits until the memory has items.
     """
 
+    settings: CclDcSettings
+
     def __init__(self, setup: Setup, settings: CclDcSettings) -> None:
-        if settings.loss == "hcon":
-            raise InputError("ccl_dc has views of its own: --set loss= one of multi_ce, hxe, soft_ce, haf")
         twin = setup._replace(backbone=copy.deepcopy(setup.backbone), seed=int(Rng(setup.seed, "peer").integers(2**32)))
         super().__init__(setup, settings)
-        self.settings = settings
         self.peer = Network(twin, settings)
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
-        for net in (self.net, self.peer):
-            net.grow(taxonomy)
-        self.memory.follow(taxonomy)
+        self.follow(taxonomy)
         terms = self.losses([batch, *self.replay(batch, taxonomy)], taxonomy)
         for net, (ce, kl) in zip((self.net, self.peer), terms, strict=True):
             net.step(0.5 * ce + self.settings.distillation * kl)
@@ -89,10 +85,14 @@ class CCLDC(ER):
             "loss.distillation": sum(kl.item() for _, kl in terms) / 2,
         }
 
+    def follow(self, taxonomy: Taxonomy) -> None:
+        super().follow(taxonomy)
+        self.peer.grow(taxonomy)
+
     def losses(self, batches: Sequence[Batch], taxonomy: Taxonomy) -> list[tuple[Tensor, Tensor]]:
-        """Cross-entropy and divergence of either network, all from before the first of them takes its step."""
+        """(cross-entropy, divergence) of both networks, computed before either takes its step."""
         chains = zip(*(self.chain(batch.x) for batch in batches), strict=True)
-        hard = [view for views in chains for view in views]  # view after view, each batch after batch
+        hard = [view for views in chains for view in views]  # views in order, the batches in order in each
         both = [self.view_outputs(net, hard, batches) for net in (self.net, self.peer)]
         return [
             (
@@ -103,11 +103,11 @@ class CCLDC(ER):
         ]
 
     def view_outputs(self, net: Network, hard: Sequence[Tensor], batches: Sequence[Batch]) -> Views:
-        outputs = net.each([*(self.augmented(batch.x) for batch in batches), *hard])
+        outputs = net.each([*(batch.x for batch in self.augmented(batches)), *hard])
         return [outputs[start : start + len(batches)] for start in range(0, len(outputs), len(batches))]
 
     def chain(self, x: Tensor) -> list[Tensor]:
-        """The image as it arrived, a crop of it, RandAugment of that, and RandAugment of that: (n, 3, H, W) each."""
+        """The original image, a crop of it, RandAugment of the crop, RandAugment of that: (n, 3, H, W) each."""
         views = [x]
         if self.settings.views > 1:
             views.append(resized_crop(x, self.rng, self.setup.flip, (0.6, 1.0)))
@@ -120,7 +120,5 @@ class CCLDC(ER):
         own, peer = self.net(x).logits, self.peer(x).logits
         return self.objective.probabilities({level: (z + peer[level]) / 2 for level, z in own.items()})
 
-    def parts(self) -> dict[str, Part]:
-        parts = super().parts()
-        optimizer = parts.pop("optimizer")
-        return parts | {"peer": self.peer, "optimizer": optimizer, "peer_optimizer": self.peer.optimizer}
+    def components(self) -> dict[str, Stateful]:
+        return {"peer": self.peer, "peer_optimizer": self.peer.optimizer, **super().components()}

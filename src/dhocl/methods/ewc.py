@@ -1,4 +1,4 @@
-"""EWC++ (Kirkpatrick et al. 2017; Chaudhry et al. 2018), with a reservoir: hold the weights that mattered."""
+"""EWC++ (Kirkpatrick et al. 2017; Chaudhry et al. 2018), with a reservoir: penalises change of important weights."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dhocl.learner import Batch, Part, PeriodicSettings, Setup
+from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
-from dhocl.taxonomy import Taxonomy
+from dhocl.nn.learner import Batch, PeriodicSettings, Setup, Stateful
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,10 @@ class EwcSettings(ReplaySettings, PeriodicSettings):
 
 
 class Consolidation:
-    """A running diagonal Fisher F of the backbone, and the weights θ* and F of the last consolidation.
+    """Running diagonal Fisher information F of the backbone, and the weights θ* and F of the last consolidation.
 
-    F ← (1-α) F + α g², g the gradient of the loss of a batch without the penalty. A penalty inside would raise F, which
-    raises the penalty, until the loss overflows. The heads are left free: their classes come and go.
+    F ← (1-α) F + α g², where g is the gradient of the batch loss without the penalty. With the penalty in g, F and the
+    penalty would raise each other until the loss overflows. The heads are not penalised.
     """
 
     def __init__(self, module: nn.Module, settings: EwcSettings) -> None:
@@ -32,7 +32,7 @@ class Consolidation:
         self._settings = settings
         self.fisher: dict[str, Tensor] = {}
         self.held: dict[str, dict[str, Tensor]] = {}  # name -> θ*, F
-        self._pull: dict[str, Tensor] = {}  # name -> gradient of the penalty computed last
+        self._penalty_gradient: dict[str, Tensor] = {}  # name -> gradient of the last penalty
 
     def penalty(self) -> Tensor:
         """λ Σ F (θ - θ*)², 0 before the first consolidation."""
@@ -41,22 +41,22 @@ class Consolidation:
             if name in self.held:
                 moved, fisher = p - self.held[name]["value"], self.held[name]["fisher"]
                 terms.append(self._settings.penalty * (fisher * moved.square()).sum())
-                self._pull[name] = 2 * self._settings.penalty * fisher * moved.detach()
+                self._penalty_gradient[name] = 2 * self._settings.penalty * fisher * moved.detach()
         return torch.stack(terms).sum()
 
     @torch.no_grad()
     def observe(self) -> None:
-        """After a backward of a loss and the penalty: take the gradients of the loss into F."""
+        """Update F after the backward pass of loss and penalty."""
         for name, p in self._module.named_parameters():
             if p.grad is not None:
-                square = (p.grad - self._pull.get(name, 0.0)).square()
+                square = (p.grad - self._penalty_gradient.get(name, 0.0)).square()
                 rate = self._settings.fisher_rate
                 self.fisher[name] = (
                     self.fisher[name].mul_(1 - rate).add_(square, alpha=rate) if name in self.fisher else square
                 )
 
     def hold(self) -> None:
-        """From now on it is these weights that are held, as much as they have mattered."""
+        """Consolidate: θ* becomes the current weights, with the current F."""
         self.held = {
             name: {"value": p.detach().clone(), "fisher": self.fisher[name].clone()}
             for name, p in self._module.named_parameters()
@@ -76,9 +76,10 @@ class Consolidation:
 
 
 class EWC(ER):
+    settings: EwcSettings
+
     def __init__(self, setup: Setup, settings: EwcSettings) -> None:
         super().__init__(setup, settings)
-        self.settings = settings
         self.consolidation = Consolidation(self.net.f, settings)
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
@@ -91,5 +92,5 @@ class EWC(ER):
     def loss(self, batches: Sequence[Batch], taxonomy: Taxonomy) -> Tensor:
         return super().loss(batches, taxonomy) + self.consolidation.penalty()
 
-    def parts(self) -> dict[str, Part]:
-        return super().parts() | {"consolidation": self.consolidation}
+    def components(self) -> dict[str, Stateful]:
+        return {"consolidation": self.consolidation, **super().components()}

@@ -1,8 +1,7 @@
 """Generalised analytic continual learning (GACL, Zhuang et al. 2024).
 
-What GACL adds to ACIL's formula, the labels of classes met before, makes the recursion exactly that of ridge regression
-on everything seen. ACIL's own code has it too, so the two rows differ in what remains: GACL widens the features by a
-random ReLU layer.
+GACL extends ACIL's formula by the labels of classes from earlier phases, which makes the recursion equal to ridge
+regression on all samples. ACIL's code does this too. So here GACL differs only in its random ReLU expansion.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from dhocl.methods.acil import ACIL, AnalyticSettings
 
 @dataclass(frozen=True)
 class GacilSettings(AnalyticSettings):
-    """As in its repository: 5,000 units and γ = 100, which is 0.12 for units scaled to length 1.
+    """As in the authors' repository: 5,000 units and γ = 100, which is γ = 0.12 for expanded features of unit length.
 
-    There, features of a layer norm (length √d) go through weights of variance 1 / 3d, so |φ|² is about 5000 / 6. With
-    longer units γ would be next to nothing, and accuracy would drop by half where the samples are as many as units.
+    There, the features come from a layer norm (length √d) and the weights have variance 1 / 3d, so |φ|² is about
+    5000 / 6. With longer features this γ would be negligible: accuracy halves when there are as many samples as units.
     """
 
     expansion: int = 5000

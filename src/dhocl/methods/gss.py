@@ -1,4 +1,4 @@
-"""Gradient-based sample selection, greedy (Aljundi et al. 2019, Algorithm 2): keep gradients that disagree."""
+"""Gradient-based sample selection, greedy (Aljundi et al. 2019, Algorithm 2): store items with diverse gradients."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dhocl.learner import Batch, Setup
-from dhocl.memory import Memory
+from dhocl.core.rng import Rng
+from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
-from dhocl.rng import Rng
-from dhocl.taxonomy import Taxonomy
+from dhocl.nn.memory import Memory
 
-FIRST = 1.1  # score of the first batch, which has nothing to be compared with: the authors' value
-LEAST = 1e-6  # a score or weight of 0 could never be drawn, and two of them would make 0 / 0
+FIRST = 1.1  # score of the first batch, which has no stored items to compare with: the authors' value
+LEAST = 1e-6  # items of score or weight 0 could never be drawn, and two scores of 0 would give 0 / 0
 
 
 @dataclass(frozen=True)
 class GssSettings(ReplaySettings):
-    subset: int = 10  # gradients of the memory to compare with, each the mean over a random replay batch
+    subset: int = 10  # memory gradients to compare with, each the mean over a random replay batch
 
     positive = frozenset({"subset"})
 
 
 class Gradients(NamedTuple):
-    """Of n items, as g ⊗ f: g is ∂ℓ/∂features, f the features."""
+    """Gradients g ⊗ f of n items: g is ∂ℓ/∂features, f the features."""
 
     g: Tensor  # (n, d)
     f: Tensor  # (n, d)
@@ -41,16 +40,16 @@ def products(a: Gradients, b: Gradients) -> Tensor:
 
 
 def similarities(batch: Gradients, memory: Gradients, part: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest cosine to the mean gradients of the memory's parts: of the batch's mean (), of each item (b,).
+    """Largest cosine to the mean gradients of the parts of the memory: of the batch mean (), of each item (b,).
 
-    `part` (m,) is the part of each stored item, from 0 on. Sums have the direction of means, and their inner product is
-    the sum of the inner products, so no gradient has to be written out.
+    `part` (m,) is the index of each stored item's part. Cosines of means are computed from sums of inner products, so
+    the full gradients are never formed.
     """
     member = F.one_hot(part).double()  # (m, parts)
     lengths = (member * (products(memory, memory) @ member)).sum(0)  # (parts,) squared
     own = products(batch, batch)  # (b, b)
     across = products(batch, memory) @ member  # (b, parts)
-    whole = across.sum(0) / (own.sum() * lengths).clamp_min(1e-60).sqrt()  # by rounding, a sum of 0 can be negative
+    whole = across.sum(0) / (own.sum() * lengths).clamp_min(1e-60).sqrt()  # rounding can make a sum of 0 negative
     each = across / (own.diagonal()[:, None] * lengths).clamp_min(1e-60).sqrt()
     return whole.max().float(), each.amax(1).float()
 
@@ -60,16 +59,16 @@ class Greedy(Memory):
 
     A full memory considers a batch only if its mean gradient has a negative cosine to all of these parts. Each item is
     then paired with a stored one, drawn in proportion to its score minus the smallest score, and replaces it with
-    probability C_stored / (C_stored + C). This is the rule of the authors' code. Algorithm 2 tests each item on its own
-    against single stored items: few pass, and the memory stays as it was filled.
+    probability C_stored / (C_stored + C). This is the rule of the authors' code. Algorithm 2 compares single items
+    instead: few pass the test, and the memory hardly changes once it is full.
     """
 
     def __init__(
         self, capacity: int, rng: Rng, parts: tuple[int, int], gradients: Callable[[Tensor, Tensor], Gradients]
     ) -> None:
         super().__init__(capacity, rng)
-        self._parts, self._part = parts  # how many, and how many items each
-        self._gradients = gradients  # of images and labels, by today's network
+        self._parts, self._part = parts  # number of parts, items in each
+        self._gradients = gradients  # (images, labels) -> gradients under the current network
 
     def insert(self, **items: Tensor) -> None:
         super().insert(**items, score=torch.full((len(items["y"]),), FIRST))
@@ -79,8 +78,8 @@ class Greedy(Memory):
         batch_cosine = -1.0
         if self.size:
             batch_cosine, cosines = self._similarities(items)
-            items["score"].copy_((1 + cosines).clamp_min(LEAST))  # what `insert` is about to write
-        if self.size < self.capacity:  # of a batch that does not fit, the first items
+            items["score"].copy_((1 + cosines).clamp_min(LEAST))  # written by `insert`
+        if self.size < self.capacity:  # the first items of a batch that does not fit
             rows = np.arange(min(n, self.capacity - self.size))
             return rows, self.size + rows
         if batch_cosine >= 0 or not self.capacity:
@@ -103,29 +102,26 @@ class Greedy(Memory):
 
 
 class GSS(ER):
-    """Replay from a memory of gradients that point apart.
+    """Replay from a memory of items with diverse gradients.
 
-    What is compared is ∂ℓ/∂features ⊗ features, ℓ the cross-entropy at the given level, in closed form: per-sample
-    gradients of the whole backbone cost a backward an image. The gradient of the last layer, (p - onehot) ⊗ features,
-    would be as cheap, but levels have heads of their own, so two items of different levels would be orthogonal and
-    never in conflict. The features are what they share.
+    Compares ∂ℓ/∂features ⊗ features in closed form, where ℓ is the cross-entropy at the given level. Per-sample
+    gradients of the whole backbone would take one backward pass per image. The gradient of the last layer,
+    (p - onehot) ⊗ features, is as cheap, but levels have separate heads: items of different levels would be orthogonal.
 
-    An arriving batch is compared with `subset` replay batches, one forward an image: with the defaults GSS costs 2.3
+    Each batch is compared with `subset` replay batches, one forward pass per image. With the defaults GSS costs 2.3
     times ER.
     """
 
-    def __init__(self, setup: Setup, settings: GssSettings) -> None:
-        self.settings = settings
-        self.tree = Taxonomy()
-        super().__init__(setup, settings)
+    settings: GssSettings
+    tree: Taxonomy  # of the last step, used by `gradients`
 
     def make_memory(self) -> Memory:
         parts = self.settings.subset, max(1, self.setup.replay_batch)
         return Greedy(self.setup.buffer, self.rng, parts, self.gradients)
 
-    def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
-        self.tree = taxonomy  # for the memory, which asks for gradients of its own accord
-        return super().learn(batch, taxonomy)
+    def follow(self, taxonomy: Taxonomy) -> None:
+        super().follow(taxonomy)
+        self.tree = taxonomy
 
     @torch.no_grad()
     def gradients(self, x: Tensor, y: Tensor) -> Gradients:

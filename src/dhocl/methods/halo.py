@@ -1,4 +1,4 @@
-"""HALO: linear and analytic heads per level and hierarchical prototypes, whose predictions are mixed."""
+"""HALO: linear heads, analytic heads and hierarchical prototypes per level, with mixed predictions."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from dhocl.augment import augment
-from dhocl.errors import InputError
-from dhocl.heads.predla import PredLA, analytic_softmax
-from dhocl.heads.prototypes import HprSettings, Prototypes
-from dhocl.learner import Batch, Learner, Part, Setup, TrainSettings
-from dhocl.losses import Average, haf, mixture_nll, multi_ce
-from dhocl.memory import Reservoir
+from dhocl.core.errors import InputError
+from dhocl.core.rng import Rng
+from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.acil import AnalyticSettings, analytic_heads
-from dhocl.network import FrozenFeatures, Network, Output
-from dhocl.rng import Rng
-from dhocl.taxonomy import Taxonomy
+from dhocl.nn.augment import augment
+from dhocl.nn.heads.predla import PredLA, analytic_softmax
+from dhocl.nn.heads.prototypes import HprSettings, Prototypes
+from dhocl.nn.learner import Batch, Learner, Setup, Stateful, TrainSettings
+from dhocl.nn.losses import Average, haf, mixture_nll, multi_ce
+from dhocl.nn.memory import Reservoir
+from dhocl.nn.network import FrozenFeatures, Network, Output
 
 
 @dataclass(frozen=True)
 class HaloSettings(TrainSettings, AnalyticSettings, HprSettings):
-    """`heads` and `hpr` switch the parts for the ablation; PredLA alone is both heads without hpr."""
+    """`heads` and `hpr` switch components off for the ablation. PredLA alone: heads=both, hpr=false."""
 
     heads: Literal["both", "linear", "analytic"] = "both"
     hpr: bool = True
-    mixing: Literal["equal", "replay"] = "equal"  # how PredLA weighs the heads; replay: the paper's rule
-    prototypes_predict: bool = True  # as a third expert, with equal mixing
-    linear_tau: float = 2.0  # of equal mixing, as is the next
+    mixing: Literal["equal", "replay"] = "equal"  # weights of the heads; replay: learned on replay, as in the paper
+    prototypes_predict: bool = True  # use them as a third expert (mixing=equal)
+    linear_tau: float = 2.0  # this and the next: mixing=equal
     prototype_tau: float = 2.0
-    lr_alpha: float = 1e-2  # of the paper's rule, as are the next two
+    lr_alpha: float = 1e-2  # this and the next two: mixing=replay
     lr_tau: float = 0.1
     delta: float = 0.5
     batch_statistics: bool = False  # batch normalisation in training mode
@@ -42,7 +42,7 @@ class HaloSettings(TrainSettings, AnalyticSettings, HprSettings):
 
 @dataclass(frozen=True)
 class PrintedSettings(HaloSettings):
-    """HALO as the paper prints it, and as its released configuration where the paper is silent."""
+    """HALO as published: the paper's values, or those of the released configuration where the paper gives none."""
 
     lr_backbone: float = 5e-4
     lr_heads: float = 5e-4
@@ -62,7 +62,7 @@ class PrintedSettings(HaloSettings):
 class HALO(Learner):
     def __init__(self, setup: Setup, settings: HaloSettings) -> None:
         if settings.hpr and settings.heads == "analytic":
-            raise InputError("prototypes shape trained features: --set heads=analytic goes with --set hpr=false")
+            raise InputError("`settings` heads=analytic trains no features for the prototypes: add hpr=false")
         self.setup = setup
         self.settings = settings
         self.rng = Rng(setup.seed, "learner")
@@ -127,10 +127,10 @@ class HALO(Learner):
         return stats | (self.predla.stats() if self.predla else {})
 
     def mixture(self, output: Output, analytic: dict[int, Tensor]) -> dict[int, Tensor]:
-        """Probabilities (B, classes) per level, of f's output and the analytic heads' outputs for the same images.
+        """Mixed probabilities (B, classes) per level, from the outputs of f and the analytic heads for the same images.
 
-        By the paper's rule a weighted mean of linear and analytic head. Else the plain mean of these and the
-        prototypes, at temperatures that calibrate each on unseen images.
+        mixing=replay: weighted mean of linear and analytic head, as in the paper. mixing=equal: plain mean of these and
+        the prototypes, at temperatures that calibrate each on held-out images.
         """
         if self.predla:
             return self.predla(output.logits, analytic)
@@ -161,15 +161,15 @@ class HALO(Learner):
             return {}
         return {f"prototypes.{level}": self.prototypes.distances(level) for level in self.prototypes.levels}
 
-    def parts(self) -> dict[str, Part]:
-        parts: dict[str, Part] = {
+    def components(self) -> dict[str, Stateful]:
+        components: dict[str, Stateful] = {
             "rng": self.rng,
             "analytic": self.analytic,
             "net": self.net,
             "memory": self.memory,
         }
         if self.predla:
-            parts["predla"] = self.predla
+            components["predla"] = self.predla
         if self.prototypes:
-            parts["prototypes"] = self.prototypes
-        return parts | {"optimizer": self.net.optimizer}  # last: it needs the parameters that the others make
+            components["prototypes"] = self.prototypes
+        return components | {"optimizer": self.net.optimizer}  # last: it needs the parameters that the others create

@@ -1,10 +1,9 @@
 """iCaRL (Rebuffi et al. 2017) with semantic drift compensation (Yu et al. 2020): nearest class means.
 
-The heads only train the features, by a binary loss that distils an earlier network. Predictions come from the mean
-feature of each node. By default that is a running mean over all labelled samples of the stream: a buffer of 200 images
-holds two of each of 100 classes, too few for a mean. Features drift as the network learns, so at each copy of the
-network the part of a mean that is older than the last copy moves along with the features near it. `means="exemplars"`
-is iCaRL's own form: means of nodes in the current data are recomputed from exemplars, the others drift.
+The heads only train the features, with a binary loss that distils a snapshot of the network. Predictions use the mean
+feature of each node: by default a running mean over all labelled samples. A buffer of 200 images holds two of each of
+100 classes, too few for a mean. At each snapshot, drift compensation shifts the part of a mean that is older than the
+last one. `means="exemplars"` is iCaRL's form: means of nodes in the current data are recomputed, the others shifted.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dhocl.augment import augment
-from dhocl.learner import Batch, Learner, Part, PeriodicSettings, Setup, TrainSettings
-from dhocl.memory import Reservoir
-from dhocl.network import Network, Output
-from dhocl.rng import Rng
-from dhocl.snapshot import Snapshot
-from dhocl.taxonomy import UNKNOWN, Taxonomy
+from dhocl.core.rng import Rng
+from dhocl.core.taxonomy import UNKNOWN, Taxonomy
+from dhocl.nn.augment import augment
+from dhocl.nn.learner import Batch, Learner, PeriodicSettings, Setup, Stateful, TrainSettings
+from dhocl.nn.memory import Reservoir
+from dhocl.nn.network import Network, Output
+from dhocl.nn.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
 class IcarlSettings(TrainSettings, PeriodicSettings):
-    means: Literal["running", "exemplars"] = "running"  # over all labelled samples, or over the stored ones
-    sigma: float = 0.2  # reach of the drift compensation, between features of unit length
-    own_label: bool = True  # a row's own class is 1 though it is old; false: iCaRL's letter
-    ncm_tau: float = 0.05  # squared distances live in [0, 4]; this turns them into probabilities
+    means: Literal["running", "exemplars"] = "running"  # over all labelled samples, or over the stored images
+    sigma: float = 0.2  # kernel width of the drift compensation, for unit features
+    own_label: bool = True  # the target of a row's own class is 1 even if the class is old; false: as in iCaRL
+    ncm_tau: float = 0.05  # softmax temperature of squared distances in [0, 4]
 
     positive = frozenset({"sigma", "ncm_tau"})
 
@@ -40,24 +39,24 @@ class IcarlSettings(TrainSettings, PeriodicSettings):
 def binary_loss(logits: dict[int, Tensor], old: dict[int, Tensor], targets: Tensor, own_label: bool) -> Tensor:
     """Σ_h mean over the rows labelled at h of Σ_c BCE(σ(z_c), t_c): t is one-hot, for old classes σ(z_old).
 
-    Logits (B, classes) per level, the old ones of the classes known then; targets (B, levels). In iCaRL old classes do
-    not come back. In a stream most labels are of classes older than the copy, and would never be learned (`own_label`).
+    Logits (B, classes) per level, `old` for the classes of the snapshot; targets (B, levels). In iCaRL old classes do
+    not recur. In a stream most labels are of classes older than the snapshot; `own_label` makes them count.
     """
     terms = []
     for place, (level, z) in enumerate(logits.items()):
         rows = targets[:, place] != UNKNOWN
         wanted = F.one_hot(targets[rows, place], z.shape[1]).to(z.dtype)
         if level in old:
-            said = old[level][rows].sigmoid()
-            known = wanted[:, : said.shape[1]]
-            known.copy_(said.maximum(known) if own_label else said)
+            teacher = old[level][rows].sigmoid()
+            known = wanted[:, : teacher.shape[1]]
+            known.copy_(teacher.maximum(known) if own_label else teacher)
         loss = F.binary_cross_entropy_with_logits(z[rows], wanted, reduction="sum")
         terms.append(loss / rows.sum().clamp_min(1))
     return torch.stack(terms).sum()
 
 
 def node_means(features: Tensor, columns: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Mean of each class's rows, 0 without any, and their number: (n, d), (n,) with -1 for none -> (C, d), (C,)."""
+    """Mean (0 if empty) and number of the rows of each class: (n, d), (n,) with -1 for none -> (C, d), (C,)."""
     rows = columns != UNKNOWN
     counts = torch.bincount(columns[rows], minlength=width).to(features.dtype)
     sums = features.new_zeros(width, features.shape[1]).index_add_(0, columns[rows], features[rows])
@@ -67,7 +66,7 @@ def node_means(features: Tensor, columns: Tensor, width: int) -> tuple[Tensor, T
 def drift(means: Tensor, before: Tensor, after: Tensor, sigma: float) -> Tensor:
     """Δ_c = Σ_i w_i (z_i^new - z_i^old) / Σ_i w_i, w_i = exp(-‖z_i^old - μ_c‖² / 2σ²): (C, d), (n, d) twice -> (C, d).
 
-    Weights are normalised in log space, where they can not all vanish; a mean with nothing near it stays.
+    Weights are normalised in log space to avoid underflow. A mean without features near it is not shifted.
     """
     if not len(before):
         return torch.zeros_like(means)
@@ -78,7 +77,7 @@ def drift(means: Tensor, before: Tensor, after: Tensor, sigma: float) -> Tensor:
 def nearest_mean(unit: Tensor, means: Tensor, known: Tensor, tau: float) -> Tensor:
     """softmax(-‖u - μ‖² / τ) of unit vectors: (B, d), (C, d), (C,) -> (B, C).
 
-    A class without a mean is as far as can be, 4: next to nothing beside one that has a mean, uniform where none has.
+    A class without a mean gets the maximal distance 4. If no class has a mean, the result is uniform.
     """
     distances = 2 - 2 * unit @ F.normalize(means).t()
     return (-distances.masked_fill(~known, 4.0) / tau).softmax(1)
@@ -86,15 +85,15 @@ def nearest_mean(unit: Tensor, means: Tensor, known: Tensor, tau: float) -> Tens
 
 @torch.no_grad()
 def unit_features(model: Callable[[Tensor], Output], x: Tensor) -> Tensor:
-    """(n, 3, H, W) -> (n, d), of images as they are, a few at a time."""
+    """(n, 3, H, W) -> (n, d), in batches, without augmentation."""
     return torch.cat([F.normalize(model(part).features) for part in torch.split(x, 128)])
 
 
 class Means:
-    """The mean unit feature of every node, by level.
+    """Mean unit feature of every node, by level.
 
-    `counts` is the number of samples in a mean, 0 where there is none yet and inf where it comes from exemplars;
-    `settled` is the same at the last copy of the network.
+    `counts` is the number of samples in a mean: 0 without any, inf for a mean of exemplars. `settled` is `counts` at
+    the last snapshot of the network.
     """
 
     def __init__(self, dim: int) -> None:
@@ -102,7 +101,7 @@ class Means:
         self.rows: dict[int, Tensor] = {}  # level -> (C, d)
         self.counts: dict[int, Tensor] = {}  # level -> (C,)
         self.settled: dict[int, Tensor] = {}  # level -> (C,)
-        self.met: set[int] = set()  # labels since the last copy
+        self.met: set[int] = set()  # labels since the last snapshot
 
     def grow(self, taxonomy: Taxonomy) -> None:
         for level, width in taxonomy.widths.items():
@@ -113,7 +112,7 @@ class Means:
                     numbers[level] = F.pad(numbers.get(level, torch.zeros(0)), (0, missing))
 
     def observe(self, unit: Tensor, targets: Tensor) -> None:
-        """Samples of the stream (b, d), (b, levels); a mean over exemplars stays as it is."""
+        """Add samples of the stream, (b, d) and (b, levels). Means of exemplars do not change."""
         for place, level in enumerate(sorted(self.rows)):
             rows, counts = self.rows[level], self.counts[level]
             fresh, came = node_means(unit, targets[:, place], len(rows))
@@ -122,13 +121,13 @@ class Means:
             counts += came
 
     def shift(self, before: Tensor, after: Tensor, sigma: float) -> None:
-        """By the drift of features (n, d) between the last copy and now: what was in a mean by then moves."""
+        """Compensate the drift of features (n, d) since the last snapshot, for the share of samples from before it."""
         for level, rows in self.rows.items():
-            older = (self.settled[level] / self.counts[level].clamp_min(1)).nan_to_num(1.0)  # inf / inf: all of it
+            older = (self.settled[level] / self.counts[level].clamp_min(1)).nan_to_num(1.0)  # inf / inf: the whole mean
             rows += older[:, None] * drift(rows, before, after, sigma)
 
     def renew(self, current: Tensor, unit: Tensor, targets: Tensor) -> None:
-        """Means of nodes on the paths `current` (m, levels) become those of exemplars (n, d), (n, levels)."""
+        """Recompute means of nodes on the paths `current` (m, levels) from exemplars (n, d), (n, levels)."""
         for place, level in enumerate(sorted(self.rows)):
             rows = self.rows[level]
             fresh, came = node_means(unit, targets[:, place], len(rows))
@@ -137,7 +136,7 @@ class Means:
             self.counts[level][anew] = torch.inf
 
     def settle(self) -> None:
-        """The network is copied now."""
+        """Call when a snapshot is taken."""
         self.settled = {level: counts.clone() for level, counts in self.counts.items()}
         self.met = set()
 
@@ -160,7 +159,7 @@ class Means:
 
 
 class ICaRL(Learner):
-    """Not an ER: its loss is none of the hierarchical ones, and its heads do not predict."""
+    """Not an ER: it has a loss of its own, and its heads do not predict."""
 
     def __init__(self, setup: Setup, settings: IcarlSettings) -> None:
         self.setup = setup
@@ -188,12 +187,12 @@ class ICaRL(Learner):
         self.means.met.update(batch.y.tolist())
         self.memory.insert(x=batch.x, y=batch.y)
         if self.settings.due(self.setup, self.memory.seen, len(batch.y)):
-            self.follow(taxonomy)  # while the old copy is still there
+            self.follow(taxonomy)  # needs the previous snapshot
             self.old.take()
         return {"loss": loss.item()}
 
     def follow(self, taxonomy: Taxonomy) -> None:
-        """Bring the means from the network copied last to that of now, by exemplars of the labels since then."""
+        """Update the means to the current network, using exemplars of the labels seen since the last snapshot."""
         met = taxonomy.resolve(torch.tensor(sorted(self.means.met)))
         items = self.memory.read(np.arange(self.memory.size))
         own = items["x"][torch.isin(items["y"], met)]
@@ -213,12 +212,12 @@ class ICaRL(Learner):
     def held(self) -> Tensor:
         return self.memory.nodes
 
-    def parts(self) -> dict[str, Part]:
+    def components(self) -> dict[str, Stateful]:
         return {
             "rng": self.rng,
             "net": self.net,
             "memory": self.memory,
             "old": self.old,
             "means": self.means,
-            "optimizer": self.net.optimizer,  # last: it needs the parameters that the others make
+            "optimizer": self.net.optimizer,  # last: it needs the parameters that the others create
         }

@@ -1,9 +1,9 @@
-"""ICICLE (Rymarczyk et al. 2023), with a reservoir: prototypical parts whose similarities to patches are distilled.
+"""ICICLE (Rymarczyk et al. 2023), with a reservoir: prototypical parts with similarity distillation.
 
-Each level has banks of patch prototypes on the last feature map, as in ICICLE. Two things differ (docs/deviations.md):
-- There are no add-on layers between map and prototypes. They start at random, and one pass is too short to train them.
-- Patches and prototypes are of unit length. Squared distances of free ones are in the thousands, where the activation
-  log((d² + 1) / (d² + ε)) is near 0 for every class, and nothing bounds the separation term.
+Each level has banks of patch prototypes on the last feature map, as in ICICLE. Two deviations (docs/deviations.md):
+- No add-on layers between feature map and prototypes: one pass is too short to train them from random weights.
+- Patches and prototypes have unit length. Otherwise squared distances are in the thousands: the activation
+  log((d² + 1) / (d² + ε)) is near 0 for every class, and the separation term is unbounded.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dhocl.heads.growing import GrowingRows
-from dhocl.heads.patches import class_scores
-from dhocl.heads.prototypes import cluster_and_separation
-from dhocl.learner import Batch, Part, PeriodicSettings, Setup
+from dhocl.core.rng import Rng
+from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
-from dhocl.optim import Optimizer
-from dhocl.rng import Rng
-from dhocl.taxonomy import UNKNOWN, Taxonomy
+from dhocl.nn.heads.growing import GrowingRows
+from dhocl.nn.heads.prototypes import class_scores, cluster_and_separation
+from dhocl.nn.learner import Batch, PeriodicSettings, Setup, Stateful
+from dhocl.nn.optim import Optimizer
 
-AT_ONCE = 128  # images whose patches are compared with all prototypes: bounds the memory
+AT_ONCE = 128  # images per chunk of a prediction; limits memory use
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,10 @@ class IcicleSettings(ReplaySettings, PeriodicSettings):
     prototypes: int = 3  # per class
     cluster: float = 0.8
     separation: float = 0.08
-    distillation: float = 0.25  # of a mean over images; in ICICLE 0.01 of their sum
-    top_patches: float = 0.03  # share of an image's patches that a prototype is held to
+    distillation: float = 0.25  # weight of a mean over images; ICICLE: 0.01 of a sum
+    top_patches: float = 0.03  # share of an image's patches that is distilled, per prototype
     lr_prototypes: float = 1e-2  # prototypes and the scale of the logits
-    logit_scale: float = 4.0  # at the start; with 1 a softmax over 100 classes stays close to uniform
+    logit_scale: float = 4.0  # initial value; with 1 a softmax over 100 classes stays close to uniform
 
     positive = frozenset({"prototypes"})
 
@@ -48,15 +47,15 @@ def unit_patches(feature_map: Tensor) -> Tensor:
 
 
 def activation(cosine: Tensor, epsilon: float = 1e-4) -> Tensor:
-    """log((d² + 1) / (d² + ε)), d² = 2 - 2 cos: rises to log(1/ε) where patch and prototype meet."""
-    d = (2 - 2 * cosine).clamp_min(0)  # rounding can take a cosine past 1
+    """log((d² + 1) / (d² + ε)), d² = 2 - 2 cos: log(1/ε) at cosine 1."""
+    d = (2 - 2 * cosine).clamp_min(0)  # rounding can give a cosine above 1
     return ((d + 1) / (d + epsilon)).log()
 
 
 def similarity_drift(now: Tensor, before: Tensor, share: float) -> Tensor:
     """Mean over images of ‖S_old - S_new‖₂ where S_old is largest: activations (B, patches, prototypes) twice.
 
-    Which patches count is said for each prototype and image. What the old ones say is a target and gets no gradient.
+    The top patches are selected for each prototype and image. S_old is a target without gradient.
     """
     top = before.detach().topk(max(1, round(share * before.shape[1])), dim=1)
     norms: Tensor = torch.linalg.vector_norm(top.values - now.gather(1, top.indices), dim=(1, 2))
@@ -71,9 +70,9 @@ class PrototypeHead:
         self._settings = settings
         self._rng = rng
         self.bank = GrowingRows(f"prototypes.{level}", shape, optimizer, settings.lr_prototypes)
-        self.met = torch.zeros(0, dtype=torch.bool)  # (C,) classes that have had an image
-        self.columns = torch.zeros(0, dtype=torch.long)  # (n,) classes that had had one when the copy was taken
-        self.old = torch.zeros(0, *shape)  # (n, J, k) their unit prototypes then
+        self.met = torch.zeros(0, dtype=torch.bool)  # (C,) classes with at least one image
+        self.columns = torch.zeros(0, dtype=torch.long)  # (n,) classes with an image at the last snapshot
+        self.old = torch.zeros(0, *shape)  # (n, J, k) their unit prototypes at that time
 
     @property
     def unit(self) -> Tensor:
@@ -82,7 +81,7 @@ class PrototypeHead:
 
     @torch.no_grad()
     def grow(self, patches: Tensor, columns: Tensor, width: int) -> None:
-        """Banks of new classes start from patches (B, P, k) of their own images (B,); without any, anywhere."""
+        """Initialise banks of new classes from patches (B, P, k) of their images (B,), at random if there are none."""
         j, k = self.bank.parameter.shape[1:]
         for column in range(len(self.bank), width):
             own = patches[columns == column].flatten(0, 1)  # (patches, k)
@@ -101,7 +100,7 @@ class PrototypeHead:
         return self._settings.cluster * cluster - self._settings.separation * separation
 
     def drift(self, patches: Tensor) -> Tensor:
-        """How differently the prototypes and their copies see these patches (B, P, k)."""
+        """Similarity distillation against the snapshot of the prototypes: patches (B, P, k)."""
         if not len(self.columns):
             return torch.zeros(())
         flat = patches.flatten(0, 1)
@@ -112,7 +111,7 @@ class PrototypeHead:
         return similarity_drift(now, before, self._settings.top_patches)
 
     def copy(self) -> None:
-        """Remember the prototypes of classes that have had an image; those of others are still anywhere."""
+        """Take a snapshot of the prototypes of classes with images; the others are still random."""
         self.columns = self.met.nonzero()[:, 0]
         self.old = self.unit.detach()[self.columns]
 
@@ -125,7 +124,7 @@ class PrototypeHead:
 
 
 class PrototypeHeads:
-    """A head per level. The logit of a class is the sum of its own prototypes' activations, times a learned scale."""
+    """One head per level. The logit of a class is the sum of its prototypes' activations, times a learned scale."""
 
     def __init__(self, dim: int, settings: IcicleSettings, optimizer: Optimizer, seed: int) -> None:
         self._dim, self._settings, self._optimizer = dim, settings, optimizer
@@ -140,7 +139,7 @@ class PrototypeHeads:
             head.grow(patches, targets[:, place], taxonomy.widths[level])
 
     def __call__(self, patches: Tensor) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
-        """Of unit patches (B, P, k), per level: logits (B, C), cosines of prototypes and nearest patches (B, C, J)."""
+        """Unit patches (B, P, k) -> per level: logits (B, C), cosines of prototypes and nearest patches (B, C, J)."""
         cosines = {level: class_scores(patches, head.bank.parameter) for level, head in self.levels.items()}
         logits = {level: self.log_scale.exp() * activation(cosine).sum(2) for level, cosine in cosines.items()}
         return logits, cosines
@@ -162,12 +161,13 @@ class PrototypeHeads:
 
 
 class ICICLE(ER):
-    """ER whose logits are those of the prototypes."""
+    """ER with logits from prototypes."""
+
+    settings: IcicleSettings
 
     def __init__(self, setup: Setup, settings: IcicleSettings) -> None:
         setup.backbone.use_map(32)
         super().__init__(setup, settings)
-        self.settings = settings
         self.heads = PrototypeHeads(self.net.f.map_dim, settings, self.net.optimizer, setup.seed)
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
@@ -178,18 +178,19 @@ class ICICLE(ER):
         return stats
 
     def loss(self, batches: Sequence[Batch], taxonomy: Taxonomy) -> Tensor:
+        batches = self.augmented(batches)
         outputs = self.outputs(batches)
-        paths = [taxonomy.complete(batch.y).repeat(self.objective.views, 1) for batch in batches]
+        paths = [taxonomy.complete(batch.y) for batch in batches]
         self.heads.grow(unit_patches(outputs[0].map), paths[0], taxonomy)
-        answers, terms = [], []
+        with_logits, terms = [], []
         for output, targets in zip(outputs, paths, strict=True):
             patches = unit_patches(output.map)
             logits, cosines = self.heads(patches)
-            answers.append(output._replace(logits=logits))
+            with_logits.append(output._replace(logits=logits))
             for place, (level, head) in enumerate(self.heads.levels.items()):
                 terms.append(head.shape(cosines[level], targets[:, place]))
                 terms.append(self.settings.distillation * head.drift(patches))
-        return self.objectives(answers, batches, taxonomy) + torch.stack(terms).sum()
+        return self.objectives(with_logits, batches, taxonomy) + torch.stack(terms).sum()
 
     @torch.no_grad()
     def predict(self, x: Tensor) -> dict[int, Tensor]:
@@ -198,7 +199,5 @@ class ICICLE(ER):
         logits = {level: torch.cat([part[level] for part in parts]) for level in parts[0]}
         return self.objective.probabilities(logits)
 
-    def parts(self) -> dict[str, Part]:
-        parts = super().parts()
-        optimizer = parts.pop("optimizer")
-        return parts | {"heads": self.heads, "optimizer": optimizer}
+    def components(self) -> dict[str, Stateful]:
+        return {"heads": self.heads, **super().components()}

@@ -1,29 +1,27 @@
-"""Joint training on everything seen so far, over and over: the ceiling for a method that may keep only a little."""
+"""Repeated training on all data seen so far: upper bound for methods with a limited memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dhocl.learner import Batch, PeriodicSettings, Setup
-from dhocl.memory import Everything, Memory
+from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
-from dhocl.taxonomy import Taxonomy
+from dhocl.nn.learner import Batch, PeriodicSettings
+from dhocl.nn.memory import Everything, Memory
 
 
 @dataclass(frozen=True)
 class JointSettings(ReplaySettings, PeriodicSettings):
-    epochs: int = 2  # of a round of training, over all images seen so far
+    epochs: int = 2  # per round of training, over all images seen so far
 
 
 class Joint(ER):
-    """Steps like replay from a memory without limit; every `every` samples it trains `epochs` on all of it.
+    """Replay from an unlimited memory; every `every` samples it trains `epochs` on the whole memory.
 
-    By default that is ten rounds a stream, and 8 times the cost of ER.
+    By default there are ten such rounds per stream, at 8 times the cost of ER.
     """
 
-    def __init__(self, setup: Setup, settings: JointSettings) -> None:
-        super().__init__(setup, settings)
-        self.settings = settings
+    settings: JointSettings
 
     def make_memory(self) -> Memory:
         return Everything(0, self.rng)

@@ -1,4 +1,4 @@
-"""Learning without forgetting (Li and Hoiem 2016), with a reservoir: distil an earlier copy of the network."""
+"""Learning without forgetting (Li and Hoiem 2016), with a reservoir: distillation from a snapshot."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dhocl.learner import Batch, Part, PeriodicSettings, Setup
+from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
-from dhocl.snapshot import Snapshot
-from dhocl.taxonomy import Taxonomy
+from dhocl.nn.learner import Batch, PeriodicSettings, Setup, Stateful
+from dhocl.nn.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class LwfSettings(ReplaySettings, PeriodicSettings):
 
 
 def distillation(student: dict[int, Tensor], teacher: dict[int, Tensor], temperature: float) -> Tensor:
-    """T² CE(softmax(z_old / T), softmax(z_new / T)) over the classes that the teacher knows, mean over its levels.
+    """T² CE(softmax(z_old / T), softmax(z_new / T)) over the teacher's classes, mean over its levels.
 
-    Logits (B, classes) per level; a level with fewer than two old classes has nothing to tell.
+    Logits (B, classes) per level. Levels with fewer than two old classes are skipped.
     """
     terms = [torch.zeros(())]
     for level, old in teacher.items():
@@ -36,11 +36,12 @@ def distillation(student: dict[int, Tensor], teacher: dict[int, Tensor], tempera
 
 
 class LwF(ER):
-    """Needs no label, so every image is distilled at every level the teacher knows."""
+    """Distillation needs no labels, so it covers every image and every level of the teacher."""
+
+    settings: LwfSettings
 
     def __init__(self, setup: Setup, settings: LwfSettings) -> None:
         super().__init__(setup, settings)
-        self.settings = settings
         self.teacher = Snapshot(self.net)
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
@@ -50,16 +51,16 @@ class LwF(ER):
         return stats
 
     def loss(self, batches: Sequence[Batch], taxonomy: Taxonomy) -> Tensor:
-        views = [self.augmented(batch.x) for batch in batches]
-        outputs = self.net.each(views)
+        batches = self.augmented(batches)
+        outputs = self.outputs(batches)
         total = self.objectives(outputs, batches, taxonomy)
         if self.teacher.taken and self.settings.distillation:
-            for x, output in zip(views, outputs, strict=True):
-                known = self.teacher(x).logits
+            for batch, output in zip(batches, outputs, strict=True):
+                known = self.teacher(batch.x).logits
                 total = total + self.settings.distillation * distillation(
                     output.logits, known, self.settings.temperature
                 )
         return total
 
-    def parts(self) -> dict[str, Part]:
-        return super().parts() | {"teacher": self.teacher}
+    def components(self) -> dict[str, Stateful]:
+        return {"teacher": self.teacher, **super().components()}

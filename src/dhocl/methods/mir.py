@@ -1,4 +1,4 @@
-"""Maximally interfered retrieval (Aljundi et al. 2019): replay what the coming step would hurt most."""
+"""Maximally interfered retrieval (Aljundi et al. 2019): replay items whose loss the next step would raise most."""
 
 from __future__ import annotations
 
@@ -7,24 +7,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dhocl.learner import Batch, Setup
-from dhocl.losses import given_nll
+from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
-from dhocl.taxonomy import Taxonomy
+from dhocl.nn.learner import Batch
+from dhocl.nn.losses import given_nll
 
 
 @dataclass(frozen=True)
 class MirSettings(ReplaySettings):
     candidates: int = 50
-    virtual_lr: float = 1e-3  # of the plain gradient step whose effect is looked at
+    virtual_lr: float = 1e-3  # of the virtual gradient step
 
 
 class MIR(ER):
-    """Of some random candidates, those are replayed whose loss a plain gradient step on the stream would raise most."""
+    """Replays the random candidates whose loss a virtual gradient step on the stream batch raises most."""
 
-    def __init__(self, setup: Setup, settings: MirSettings) -> None:
-        super().__init__(setup, settings)
-        self.settings = settings
+    settings: MirSettings
 
     def replay(self, batch: Batch, taxonomy: Taxonomy) -> list[Batch]:
         items = self.memory.sample(self.settings.candidates)
@@ -37,7 +35,7 @@ class MIR(ER):
         return [candidates]
 
     def interference(self, batch: Batch, candidates: Batch, taxonomy: Taxonomy) -> Tensor:
-        """(candidates,) how much the loss of each would rise by θ - lr ∇ of the stream's loss."""
+        """(candidates,) increase of the loss of each after the step θ - lr ∇ of the stream loss."""
         parameters = self.net.optimizer.parameters()
         loss = self.loss([batch], taxonomy)
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)

@@ -1,7 +1,7 @@
-"""NsCE (Wang et al. 2024): a classifier spread over all features, prototypes held apart, replay seldom but thorough.
+"""NsCE (Wang et al. 2024): non-sparse classifier, maximally separated prototypes, rare rounds of replay.
 
-Between rounds of replay a step sees the stream alone. A round goes over the whole memory, then over the pairs of
-classes that were confused, then over the whole memory again.
+Steps between rounds train on the stream batch only. A round trains on the whole memory, then on pairs of confused
+classes, then on the whole memory again.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dhocl.augment import augment
-from dhocl.learner import Batch, Part, PeriodicSettings, Setup
-from dhocl.memory import Memory
+from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.methods.cbrs import ClassBalanced
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.methods.icarl_sdc import node_means
-from dhocl.taxonomy import UNKNOWN, Taxonomy
+from dhocl.nn.augment import augment
+from dhocl.nn.learner import Batch, PeriodicSettings, Setup, Stateful
+from dhocl.nn.memory import Memory
 
 
 @dataclass(frozen=True)
 class NsceSettings(ReplaySettings, PeriodicSettings):
-    """Rounds of replay come every `every` samples, by default ten times a stream.
+    """A round of replay runs every `every` samples, by default ten times per stream.
 
-    In NsCE they come every 10, 50 or 100 batches of 10. Every 50, with a memory of 1,000, 4 to 6 images are replayed
-    for each one of the stream: the same effort as `every` = half the buffer.
+    NsCE runs one every 10, 50 or 100 batches of 10. Every 50 batches, with a memory of 1,000, it replays 4 to 6 images
+    per stream image: the same cost as `every` = half the buffer.
     """
 
     spread: float = 0.01
-    separation: float = 0.1  # of a mean over rows; in NsCE 0.01 of a sum over batches of 10
-    momentum: float = 0.95  # of the prototypes, an image
-    threshold: float = 0.2  # share of a class that is taken for another before the two are a pair
+    separation: float = 0.1  # weight of a mean over rows; NsCE: 0.01 of a sum over batches of 10
+    momentum: float = 0.95  # of the prototypes, per image
+    threshold: float = 0.2  # two classes are a pair if more than this share of one is predicted as the other
 
 
 def l1_over_l2(W: Tensor) -> Tensor:
-    """‖W‖₁ / ‖W‖₂, from 1 for a single weight to √n for n equal ones; blind to the scale of W."""
+    """‖W‖₁ / ‖W‖₂, from 1 for a single weight to √n for n equal ones; independent of the scale of W."""
     return W.abs().sum() / W.square().sum().sqrt()
 
 
 def separation(features: Tensor, prototypes: Tensor, columns: Tensor) -> Tensor:
     """Mean over rows of ‖cos(f, P) - t‖₂, t = 1 at the row's own prototype and -1/(K-1) at the others (a simplex).
 
-    (b, d), (K, d), (b,) -> (). Each row is compared with its own target; NsCE's code sums over all pairs of rows, which
-    asks an image to look like the targets of the others too.
+    (b, d), (K, d), (b,) -> (). Each row is compared with its own target. NsCE's code sums over all pairs of rows, which
+    also pulls an image towards the targets of other rows.
     """
     k = len(prototypes)
     wanted = torch.where(F.one_hot(columns, k).bool(), 1.0, -1 / max(1, k - 1))  # (b, K)
@@ -57,9 +57,9 @@ def separation(features: Tensor, prototypes: Tensor, columns: Tensor) -> Tensor:
 
 
 def confused_pairs(predicted: Tensor, targets: Tensor, threshold: float) -> list[tuple[int, tuple[int, int]]]:
-    """Places of levels with two classes, one taken for the other in more than this share of its items, worst first.
+    """(place of the level, two classes) where more than `threshold` of one is predicted as the other, worst first.
 
-    (n, levels) twice. Shares are entries off the diagonal of a level's row-normalised confusion matrix.
+    (n, levels) twice. Shares are off-diagonal entries of a level's row-normalised confusion matrix.
     """
     found: dict[tuple[int, tuple[int, int]], float] = {}
     for place in range(targets.shape[1]):
@@ -74,13 +74,13 @@ def confused_pairs(predicted: Tensor, targets: Tensor, threshold: float) -> list
 
 
 class NodePrototypes:
-    """A running mean feature of every node, by level, and which classes were there before the last new ones."""
+    """Running mean feature of every node, by level, and the number of old classes of each level."""
 
     def __init__(self, dim: int, momentum: float) -> None:
         self._dim = dim
         self._momentum = momentum
         self.rows: dict[int, Tensor] = {}  # level -> (C, d)
-        self.images: dict[int, Tensor] = {}  # level -> (C,) how many have gone into each
+        self.images: dict[int, Tensor] = {}  # level -> (C,) number of images in each
         self.old: dict[int, int] = {}  # level -> classes known before the level last grew
 
     def grow(self, taxonomy: Taxonomy) -> None:
@@ -95,7 +95,7 @@ class NodePrototypes:
 
     @staticmethod
     def _merge(rows: Tensor, images: Tensor, accepted: Tensor) -> None:
-        """What has a prototype and is a merged class's becomes part of its accepted class's: (C, d), (C,), (C,)."""
+        """Merge prototypes of merged classes into those of their accepted classes: (C, d), (C,), (C,)."""
         merged = (accepted != torch.arange(len(accepted))) & (images > 0)
         for column in merged.nonzero()[:, 0].tolist():
             into = int(accepted[column])
@@ -104,7 +104,7 @@ class NodePrototypes:
             images[column] = 0
 
     def observe(self, features: Tensor, targets: Tensor) -> None:
-        """A step toward the mean of each node's images, as long as one an image would be: (b, d), (b, levels)."""
+        """Move each prototype towards its batch mean, with the momentum applied once per image: (b, d), (b, levels)."""
         for place, level in enumerate(sorted(self.rows)):
             rows, images = self.rows[level], self.images[level]
             fresh, came = node_means(features, targets[:, place], len(rows))
@@ -113,12 +113,12 @@ class NodePrototypes:
             images += came
 
     def separation(self, features: Tensor, targets: Tensor) -> Tensor:
-        """Σ_h over the nodes that have a prototype and the rows labelled at h; one node alone is not apart from any."""
+        """Σ_h of `separation` over rows labelled at h and nodes with a prototype; levels with one such node add 0."""
         total = torch.zeros(())
         for place, level in enumerate(sorted(self.rows)):
             rows, met = targets[:, place] != UNKNOWN, self.images[level] > 0
             if rows.any() and met.sum() > 1:
-                places = met.cumsum(0) - 1  # of the classes, among those that have a prototype
+                places = met.cumsum(0) - 1  # class -> index among classes with a prototype
                 total = total + separation(features[rows], self.rows[level][met], places[targets[rows, place]])
         return total
 
@@ -135,28 +135,33 @@ class NodePrototypes:
 
 
 class NsCE(ER):
+    settings: NsceSettings
+
     def __init__(self, setup: Setup, settings: NsceSettings) -> None:
         super().__init__(setup, settings)
-        self.settings = settings
         self.prototypes = NodePrototypes(self.net.f.dim, settings.momentum)
 
     def make_memory(self) -> Memory:
         return ClassBalanced(self.setup.buffer, self.rng)
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
-        self.prototypes.grow(taxonomy)
         stats = super().learn(batch, taxonomy)
         if self.settings.due(self.setup, self.memory.seen, len(batch.y)):
             self.rehearse(len(batch.y) + self.setup.replay_batch, taxonomy)
         return stats
 
+    def follow(self, taxonomy: Taxonomy) -> None:
+        super().follow(taxonomy)
+        self.prototypes.grow(taxonomy)
+
     def replay(self, batch: Batch, taxonomy: Taxonomy) -> list[Batch]:
         return []
 
     def loss(self, batches: Sequence[Batch], taxonomy: Taxonomy) -> Tensor:
-        """Of the stream: the chosen loss, and what keeps heads spread and prototypes apart."""
+        """Loss of the stream batch: the loss of the settings, the sparsity penalty and the separation."""
+        batches = self.augmented(batches)
         (output,) = self.outputs(batches)
-        targets = taxonomy.complete(batches[0].y).repeat(self.objective.views, 1)
+        targets = taxonomy.complete(batches[0].y)
         self.prototypes.observe(output.features.detach(), targets)
         return (
             self.objectives([output], batches, taxonomy)
@@ -165,7 +170,7 @@ class NsCE(ER):
         )
 
     def concentration(self) -> Tensor:
-        """Σ_h -‖W‖₁ / ‖W‖₂ / d of the old classes; before there are any, as in NsCE, with a plus of the whole head."""
+        """Σ_h -‖W‖₁ / ‖W‖₂ / d of the old classes. Without any: + of the whole head, as in NsCE."""
         terms = []
         for level, (W, _) in self.net.heads.levels.items():
             old = self.prototypes.old[level]
@@ -175,8 +180,7 @@ class NsCE(ER):
     def rehearse(self, b: int, taxonomy: Taxonomy) -> None:
         """A round of replay, in batches of b.
 
-        Pairs are taken only as long as together they hold no more items than the memory does, so that a round is at
-        most three passes: at a coarse level two classes are much of the memory, and at first nearly all are confused.
+        All pairs together have at most as many items as the memory, so a round costs at most three passes.
         """
         predicted = self.go_over(b, taxonomy)
         targets = taxonomy.complete(self.memory.read(np.arange(self.memory.size))["y"])
@@ -189,19 +193,20 @@ class NsCE(ER):
         self.go_over(b, taxonomy)
 
     def go_over(self, b: int, taxonomy: Taxonomy) -> Tensor:
-        """One pass over the memory; what each item was taken for just before its step, (size, levels)."""
+        """One pass over the memory. Returns the class predicted for each item before its step, (size, levels)."""
         predicted = torch.zeros(self.memory.size, len(taxonomy.levels), dtype=torch.long)
         for slots, batch in self.shuffled(np.arange(self.memory.size), b):
-            outputs = self.outputs([batch])
-            self.net.step(self.objectives(outputs, [batch], taxonomy))
+            augmented = self.augmented([batch])
+            outputs = self.outputs(augmented)
+            self.net.step(self.objectives(outputs, augmented, taxonomy))
             answers = self.objective.probabilities(outputs[0].rows(0, len(slots)).logits)
             predicted[torch.from_numpy(slots)] = torch.stack([p.argmax(1) for p in answers.values()], 1)
         return predicted
 
     def tell_apart(self, level: int, pair: tuple[int, int], slots: np.ndarray, columns: Tensor, b: int) -> None:
-        """One pass over the items of two classes, with a softmax over these two; columns (size,) are the true ones.
+        """One pass over the items of two classes, with a softmax over these two; columns (size,) are the true classes.
 
-        NsCE's code keeps the softmax over all classes and masks the loss, which for these items is the plain loss.
+        NsCE's code keeps the softmax over all classes and masks the loss, which equals the plain loss.
         """
         for part, batch in self.shuffled(slots, b):
             z = self.net(augment(batch.x, self.rng, self.setup.flip)).logits[level][:, pair]
@@ -209,12 +214,12 @@ class NsCE(ER):
             self.net.step(F.cross_entropy(z, second.long()))
 
     def shuffled(self, slots: np.ndarray, b: int) -> Iterator[tuple[np.ndarray, Batch]]:
-        """The items of these slots in random order, b at a time."""
+        """The items of these slots in random order, in batches of b."""
         order = self.rng.permutation(slots)
         for start in range(0, len(order), b):
             part = order[start : start + b]
             items = self.memory.read(part)
             yield part, Batch(items["x"], items["y"])
 
-    def parts(self) -> dict[str, Part]:
-        return super().parts() | {"prototypes": self.prototypes}
+    def components(self) -> dict[str, Stateful]:
+        return {"prototypes": self.prototypes, **super().components()}

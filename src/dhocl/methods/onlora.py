@@ -1,4 +1,4 @@
-"""Online-LoRA (Wei et al. 2025): low-rank changes of a frozen backbone, merged into it when the loss has settled."""
+"""Online-LoRA (Wei et al. 2025): LoRA on a frozen backbone, merged into it at loss plateaus."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from dhocl.errors import InputError
-from dhocl.learner import Batch, Part, Setup
-from dhocl.memory import Memory, Reservoir
+from dhocl.core.errors import InputError
+from dhocl.core.rng import Rng
+from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
-from dhocl.objectives import LossName
-from dhocl.rng import Rng
-from dhocl.taxonomy import UNKNOWN, Taxonomy
+from dhocl.nn.learner import Batch, Setup, Stateful
+from dhocl.nn.memory import Memory, Reservoir
+from dhocl.nn.objectives import LossName
 
 ATTENTION = {"query", "value", "q_proj", "v_proj"}
 
 
 @dataclass(frozen=True)
 class OnLoraSettings(ReplaySettings):
-    """The original's thresholds are losses of its data sets. Here a loss of 1 is that of a guess, at any level and
-    among any number of classes, so that they carry over. Its means of 6.0 (100 classes) and 5.6 (1,000) are 1.3 and
-    0.8, its variances of 0.1 and 0.04 are 0.005 and 0.001, over batches twice as large as ours."""
+    """Plateau thresholds apply to losses relative to a uniform guess, so they suit any number of classes. The original
+    uses plain losses. Its means of 6.0 (100 classes) and 5.6 (1,000) correspond to 1.3 and 0.8, its variances of 0.1
+    and 0.04 to 0.005 and 0.001, for batches twice as large as ours."""
 
     loss: LossName = "multi_ce"
-    lr_backbone: float = 3e-3  # of A and B: that of an adapter, as in halo
+    lr_backbone: float = 3e-3  # of A and B
     rank: int = 4
     penalty: float = 2000.0
-    memory: Literal["reservoir", "hard"] = "reservoir"  # hard: keep and replay only the hardest images, as in the paper
-    hard: int = 4  # hardest stored images: importance is computed from them, and memory=hard keeps only them
-    window: int = 5  # batches whose losses are looked at together
+    memory: Literal["reservoir", "hard"] = "reservoir"  # hard: only the hardest images, as in the paper
+    hard: int = 4  # number of hardest images: they give the importance, and memory=hard stores only them
+    window: int = 5  # batches whose losses are tested for a plateau
     plateau_mean: float = 1.0
     plateau_variance: float = 0.01
 
@@ -45,7 +45,7 @@ class OnLoraSettings(ReplaySettings):
 
 
 def relative_losses(logits: dict[int, Tensor], targets: Tensor) -> Tensor:
-    """(n, levels) CE / log(classes), 1 for a guess; NaN where there is no class, 0 where there is one class only."""
+    """(n, levels) CE / log(classes): 1 for a uniform guess, NaN without a label, 0 where the level has one class."""
     losses = [
         F.cross_entropy(z, targets[:, place].clamp_min(0), reduction="none") / math.log(max(2, z.shape[1]))
         for place, z in enumerate(logits.values())
@@ -54,7 +54,7 @@ def relative_losses(logits: dict[int, Tensor], targets: Tensor) -> Tensor:
 
 
 class LowRank(nn.Module):
-    """W -> W + BA for a weight of any shape, seen as a matrix (outputs, inputs)."""
+    """W -> W + BA for a weight of any shape, as a matrix (outputs, inputs)."""
 
     start: Tensor
 
@@ -62,13 +62,13 @@ class LowRank(nn.Module):
         super().__init__()
         self.A = nn.Parameter(torch.zeros(rank, weight[0].numel()))
         self.B = nn.Parameter(torch.zeros(len(weight), rank))
-        self.register_buffer("start", torch.zeros_like(self.A))  # where A began; B begins at 0
+        self.register_buffer("start", torch.zeros_like(self.A))  # initial A; the initial B is 0
 
     def forward(self, weight: Tensor) -> Tensor:
         return weight + (self.B @ self.A).view_as(weight)
 
     def reset(self, rng: Rng) -> None:
-        """B = 0, so that nothing changes; A as in a fresh layer, or no gradient would ever reach B."""
+        """B = 0, so that the output does not change; A is random: with A = 0, B would get no gradient."""
         bound = self.A.shape[1] ** -0.5
         with torch.no_grad():
             self.start.copy_(torch.from_numpy(rng.uniform(-bound, bound, tuple(self.A.shape))))
@@ -77,18 +77,17 @@ class LowRank(nn.Module):
 
 
 def places(f: nn.Module) -> list[Any]:
-    """Where LoRA sits: the queries and values of attention, as in the original; in a network without attention the 1x1
-    convolutions, which are its linear layers; in one without either, every convolution that mixes all channels."""
+    """Layers to adapt: attention queries and values, as in the original; else 1x1, else all ungrouped convolutions."""
     attention = [m for name, m in f.named_modules() if isinstance(m, nn.Linear) and name.split(".")[-1] in ATTENTION]
     dense = [m for m in f.modules() if isinstance(m, nn.Conv2d) and m.groups == 1]
     pointwise = [m for m in dense if m.kernel_size == (1, 1)]
     if not (attention or dense):
-        raise InputError("onlora finds no attention and no convolution in this backbone: choose another one")
+        raise InputError("onlora: no attention and no convolution in this backbone; choose another `backbone`")
     return attention or pointwise or dense
 
 
 class Adapters:
-    """The low-rank changes of a frozen backbone, and Ω, how much each of their numbers mattered so far."""
+    """LoRA factors of a frozen backbone, and the importance Ω of each of their entries."""
 
     def __init__(self, f: nn.Module, rank: int, rng: Rng) -> None:
         self._rng = rng
@@ -106,14 +105,14 @@ class Adapters:
         return [p for low in self._ranks for p in (low.A, low.B)]
 
     def penalty(self) -> Tensor:
-        """½ Σ Ω Δ² over the numbers of A and B, Δ their change since they began, which in the original is at 0."""
+        """½ Σ Ω Δ² over the entries of A and B; Δ is the change since `reset` (in the original, the value itself)."""
         changes = [change for low in self._ranks for change in (low.A - low.start, low.B)]
         terms = [(omega * change.square()).sum() for omega, change in zip(self.omega, changes, strict=True)]
         return 0.5 * torch.stack(terms).sum()
 
     @torch.no_grad()
     def merge(self, importance: list[Tensor]) -> None:
-        """W + BA becomes W, exactly, and new A and B begin; Ω becomes the mean of the importances so far."""
+        """Set W to W + BA exactly, reset A and B, and update Ω, the mean of all importances so far."""
         self.merges += 1
         for omega, new in zip(self.omega, importance, strict=True):
             omega.lerp_(new, 1 / self.merges)
@@ -133,7 +132,7 @@ class Adapters:
 
 
 class Plateau:
-    """The loss has settled when a window's mean and variance are small, for the first time since the loss peaked."""
+    """Detects when mean and variance of a window of losses are small, once after each peak of the loss."""
 
     def __init__(self, settings: OnLoraSettings) -> None:
         self._settings = settings
@@ -160,7 +159,7 @@ class Plateau:
 
 
 class Hardest(Memory):
-    """The items of the largest loss. All of them are replayed at every step, which refreshes their losses."""
+    """Stores the items with the largest loss. Every step replays all of them, which updates their losses."""
 
     def draw(self, n: int) -> np.ndarray:
         return np.arange(self.size)
@@ -175,17 +174,17 @@ class Hardest(Memory):
 
 
 class OnLoRA(ER):
-    """Backbone weights change only by A and B; heads train freely.
+    """Trains A and B in the backbone, and all weights of the heads.
 
-    The original stores four hard batches and nothing else. By default this method has the buffer and the replay batch
-    of ER, as every method of the benchmark; `memory="hard"` stores a few single hard images. Merging is exact, where
-    the original adds A to A and B to B. New factors start as in LoRA, where the original sets both to zero, which stops
-    their gradients.
+    Deviations: the original stores only four hard batches. By default this method has ER's buffer and replay batch, as
+    all methods of the benchmark; `memory="hard"` stores a few hard images. Merging is exact; the original adds A to A
+    and B to B. New factors are initialised as in LoRA; the original sets both to zero, so they get no gradients.
     """
+
+    settings: OnLoraSettings
 
     def __init__(self, setup: Setup, settings: OnLoraSettings) -> None:
         self.adapters = Adapters(setup.backbone, settings.rank, Rng(setup.seed, "lora"))
-        self.settings = settings
         super().__init__(setup, settings)
         self.plateau = Plateau(settings)
 
@@ -195,12 +194,12 @@ class OnLoRA(ER):
         return Reservoir(self.setup.buffer, self.rng)
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
-        self.net.grow(taxonomy)
-        self.memory.follow(taxonomy)
+        self.follow(taxonomy)
         slots = self.memory.draw(self.setup.replay_batch)
         batches = self.batches(batch, slots)
-        outputs = self.outputs(batches)
-        task = self.objectives(outputs, batches, taxonomy)
+        augmented = self.augmented(batches)
+        outputs = self.outputs(augmented)
+        task = self.objectives(outputs, augmented, taxonomy)
         penalty = self.settings.penalty * self.adapters.penalty()
         self.net.step(task + penalty)
 
@@ -218,7 +217,7 @@ class OnLoRA(ER):
         return {"loss": task.item(), "loss.penalty": penalty.item(), "merges": float(self.adapters.merges)}
 
     def batches(self, batch: Batch, slots: np.ndarray) -> list[Batch]:
-        """The stream's and the replayed one. Hard images are few and odd, so they join the stream's."""
+        """The stream batch and the replay batch. With memory=hard, the few hard images join the stream batch."""
         items = self.memory.read(slots)
         if not len(slots):
             return [batch]
@@ -227,24 +226,23 @@ class OnLoRA(ER):
         return [batch, Batch(items["x"], items["y"])]
 
     def hardest(self) -> Sequence[Tensor]:
-        """The stored images whose loss was largest when they were last in a batch."""
+        """The stored images with the largest loss at their last use."""
         if not self.memory.size:
             return []
         losses = self.memory.columns["loss"][: self.memory.size]
         return list(self.memory.read(losses.topk(min(self.settings.hard, self.memory.size)).indices.numpy())["x"])
 
     def consolidate(self, images: Sequence[Tensor]) -> None:
-        """Merge; the importance of a number is Σ over the hard images of its squared gradient of -log p(answer)."""
+        """Merge. Importance of an entry: Σ over the hard images of its squared gradient of -log p(prediction)."""
         importance = [torch.zeros_like(p) for p in self.adapters.parameters()]
         for x in images:
             answers = self.objective.probabilities(self.net(x[None]).logits)
-            surprise = -torch.stack([p.amax(1).log().mean() for p in answers.values()]).mean()
-            gradients = torch.autograd.grad(surprise, self.adapters.parameters(), materialize_grads=True)
+            nll = -torch.stack([p.amax(1).log().mean() for p in answers.values()]).mean()
+            gradients = torch.autograd.grad(nll, self.adapters.parameters(), materialize_grads=True)
             importance = [total + g.square() for total, g in zip(importance, gradients, strict=True)]
         self.adapters.merge(importance)
-        moments = self.net.optimizer.state_dict()  # those of the merged A and B say nothing of the new ones
+        moments = self.net.optimizer.state_dict()  # those of the merged A and B do not fit the new ones
         self.net.optimizer.load_state_dict({name: m for name, m in moments.items() if not name.startswith("f.")})
 
-    def parts(self) -> dict[str, Part]:
-        own: dict[str, Part] = {"adapters": self.adapters, "plateau": self.plateau}
-        return own | super().parts()
+    def components(self) -> dict[str, Stateful]:
+        return {"adapters": self.adapters, "plateau": self.plateau, **super().components()}

@@ -1,4 +1,4 @@
-"""OnPro, online prototypes (Wei et al. 2023): classes held apart in a projection, replay that mixes confused ones."""
+"""OnPro, online prototypes (Wei et al. 2023): prototype contrast in a projection, mixup of confused classes."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dhocl.heads.seeded import seeded
-from dhocl.learner import Batch, Part, Setup, TrainSettings
+from dhocl.core.rng import Rng
+from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
-from dhocl.network import Network
-from dhocl.rng import Rng
-from dhocl.taxonomy import UNKNOWN, Taxonomy
-from dhocl.views import grayed, resized_crop, turned
+from dhocl.nn.augment import random_grayscale, resized_crop, rotated
+from dhocl.nn.heads.seeded import seeded
+from dhocl.nn.learner import Batch, Setup, Stateful, TrainSettings
+from dhocl.nn.network import Network
 
-CLOSEST = 0.1  # prototypes nearer than this count as this far apart, as 1 / distance would explode
+CLOSEST = 0.1  # lower limit of prototype distances, to bound 1 / distance
 
 
 @dataclass(frozen=True)
 class OnProSettings(TrainSettings):
-    """`rotations`: the original makes 16 variants of each image by turns and half flips, 33 times the work of plain
-    replay. Four turns are 9 times, none is 3 times. Turning is only for classes that have an upright."""
+    """Cost relative to plain replay: 3 times with `rotations=1`, 9 times with 4, 33 times in the original with 16.
+
+    Use rotations only for images with a canonical orientation.
+    """
 
     rotations: Literal[1, 4] = 1
-    base_rate: float = 0.9  # share of the replayed batch that the prototypes have no say in
-    mixup: float = 0.2  # probability that an image of that share is mixed with another
-    most_mixed: float = 0.6  # share of the second image at most
+    base_rate: float = 0.9  # share of the replay batch drawn without prototypes
+    mixup: float = 0.2  # probability that an image of that share is mixed with another one
+    most_mixed: float = 0.6  # largest weight of the second image
     instance_temperature: float = 0.07
     prototype_temperature: float = 0.5
 
@@ -44,7 +46,7 @@ def class_means(z: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def equilibrium(a: Tensor, b: Tensor, temperature: float) -> Tensor:
-    """OPE: each prototype (K, p) of a view is to find its own of the other view among all 2K - 1 others."""
+    """OPE: contrastive loss of the prototypes (K, p) of two views; the positive is the same class in the other view."""
     z = F.normalize(torch.cat([a, b]))  # (2K, p)
     similarity = (z @ z.t() / temperature).fill_diagonal_(-torch.inf)
     return F.cross_entropy(similarity, torch.arange(len(z)).roll(len(a)))
@@ -62,7 +64,7 @@ def level_equilibrium(a: Tensor, b: Tensor, targets: Tensor, temperature: float)
 
 
 def instance_contrast(similarity: Tensor, labels: Tensor) -> Tensor:
-    """Mean over rows of -mean over the others of its label of log softmax over all others: (n, n), (n,)."""
+    """Mean over rows of -mean over rows of the same label of log softmax over all other rows: (n, n), (n,)."""
     itself = torch.eye(len(labels), dtype=torch.bool)
     positive = (labels[:, None] == labels[None, :]) & ~itself
     log_p = similarity.masked_fill(itself, -torch.inf).log_softmax(1).masked_fill(~positive, 0)
@@ -72,7 +74,7 @@ def instance_contrast(similarity: Tensor, labels: Tensor) -> Tensor:
 def mixed_ce(logits: dict[int, Tensor], first: Tensor, second: Tensor, share: Tensor) -> Tensor:
     """Σ_h mean of (1 - share) CE(z^h, first) + share CE(z^h, second): targets (n, levels) twice, share (n,).
 
-    The mean is over the rows with a class at h, and a side without one adds 0. Unmixed this is multi-CE.
+    The mean is over the rows with a class at h; a missing class adds 0. With share 0 this is multi-CE.
     """
     total = torch.zeros(())
     for place, z in enumerate(logits.values()):
@@ -84,10 +86,9 @@ def mixed_ce(logits: dict[int, Tensor], first: Tensor, second: Tensor, share: Te
 
 
 class Prototypes:
-    """The projection in which classes are told apart, and where they lay in it in the last replayed batch.
+    """The projection to unit vectors (of 128 dimensions, or fewer if there are fewer features), and its prototypes.
 
-    It is the unit sphere of 128 dimensions, or of as many as there are features. A class that was not in that batch
-    has no prototype.
+    Prototypes are the class means of the last replay batch. Classes that are not in it have no prototype.
     """
 
     def __init__(self, net: Network, lr: float, seed: int) -> None:
@@ -103,8 +104,8 @@ class Prototypes:
         self._last = {level: class_means(z, targets[:, place]) for place, level in enumerate(taxonomy.levels)}
 
     def pairs(self, stored: Tensor, taxonomy: Taxonomy) -> tuple[Tensor, Tensor]:
-        """Adaptive prototypical feedback: pairs (P, 3), a place and two columns, that the stored items (M, levels) can
-        show, and their chances (P,) to be mixed: softmax(1 / distance) over all pairs inside any one level."""
+        """Adaptive prototypical feedback: pairs (P, 3) of a place and two columns that are in `stored` (M, levels), and
+        their probabilities (P,) of being mixed: softmax(1 / distance) over the pairs of all levels."""
         found, distances = [torch.empty(0, 3, dtype=torch.long)], [torch.empty(0)]
         for level, (classes, means) in self._last.items():
             place = taxonomy.levels.index(level)
@@ -125,12 +126,14 @@ class Prototypes:
 
 
 class OnPro(ER):
-    """Images are compared as they arrived and in a strong view; the cross-entropy sees a strong view of its own.
+    """Contrasts the original image with a strong view; the cross-entropy uses another strong view.
 
-    The original trains its classifier on the stream in the first task, and only on replayed images later. A stream
-    without tasks brings something new at any time, so both count at every step. It also contrasts mixed images, by the
-    average of two class numbers; here what is replayed is contrasted unmixed, in the pass that gives its prototypes.
+    Deviations: the original trains its classifier on the stream in the first task, and only on replayed images later.
+    Here there are no tasks, so every step uses both. The original also contrasts mixed images, labelled by the average
+    of two class numbers. Here replayed images are contrasted unmixed, in the pass that computes their prototypes.
     """
+
+    settings: OnProSettings  # type: ignore[assignment]  # no `loss`: it has its own cross-entropy
 
     def __init__(self, setup: Setup, settings: OnProSettings) -> None:
         rates = settings.lr_backbone, settings.lr_heads, settings.weight_decay
@@ -139,13 +142,12 @@ class OnPro(ER):
         self.prototypes = Prototypes(self.net, settings.lr_heads, setup.seed)
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
-        self.net.grow(taxonomy)
-        self.memory.follow(taxonomy)
+        self.follow(taxonomy)
         batches, mixes = [batch], [(batch, batch, torch.zeros(len(batch.y)))]
         if len(slots := self.memory.draw(self.setup.replay_batch)):
             batches.append(self.items(slots))
             mixes.append(self.mix(slots, taxonomy))
-        turns = [turned(b.x, self.settings.rotations) for b in batches]
+        turns = [rotated(b.x, self.settings.rotations) for b in batches]
         pairs = [torch.cat([x, self.strong(x)]) for x in turns]  # (2 rotations n, 3, H, W) each
         blends = [torch.lerp(a.x.float(), b.x.float(), share[:, None, None, None]) for a, b, share in mixes]
         outputs = self.net.each([*pairs, *map(self.strong, blends)])
@@ -160,13 +162,13 @@ class OnPro(ER):
         loss = torch.stack(terms).sum(0)
         self.net.step(loss.sum())
         if len(batches) > 1:
-            self.prototypes.observe(upright.detach().mean(0), targets, taxonomy)  # the last are those of the replay
+            self.prototypes.observe(upright.detach().mean(0), targets, taxonomy)  # of the last batch, the replay
         self.memory.insert(x=batch.x, y=batch.y)
         return dict(zip(("loss.ce", "loss.instance", "loss.prototypes"), loss.tolist(), strict=True))
 
     def instance(self, features: Tensor, z: Tensor, y: Tensor) -> Tensor:
-        """Images of one node, turned alike, attract: projection to projection, and to a random slice of the features.
-        features (2 rotations n, d), z (2 rotations n, p), nodes (n,); each half is a view, turn after turn."""
+        """Contrast of projections with projections plus a random slice of the features, by node and rotation:
+        features (2 rotations n, d), z (2 rotations n, p), y (n,). Each half is a view, rotation after rotation."""
         start = self.rng.integers(features.shape[1] - self.prototypes.width + 1)
         part = F.normalize(features)[:, start : start + self.prototypes.width]
         turns = (y.max() + 1) * torch.arange(self.settings.rotations)
@@ -174,8 +176,8 @@ class OnPro(ER):
         return instance_contrast(z @ (z + part).t() / self.settings.instance_temperature, labels)
 
     def mix(self, slots: np.ndarray, taxonomy: Taxonomy) -> tuple[Batch, Batch, Tensor]:
-        """What to blend with what, and the second's share: most of the replayed items, a few of them with another, and
-        stored items of the pairs of classes that the feedback draws. Who stays alone is blended with itself."""
+        """First items, second items and weights of the second, for mixup. A share `base_rate` are replayed items, mixed
+        with another one or with themselves. The rest are stored items of class pairs drawn by `Prototypes.pairs`."""
         stored = taxonomy.complete(self.memory.columns["y"][: self.memory.size])  # (M, levels)
         pairs, chances = self.prototypes.pairs(stored, taxonomy)
         base = int(self.settings.base_rate * len(slots)) if len(pairs) else len(slots)
@@ -194,9 +196,7 @@ class OnPro(ER):
         return Batch(found["x"], found["y"])
 
     def strong(self, x: Tensor) -> Tensor:
-        return resized_crop(grayed(x, self.rng, 0.25), self.rng, self.setup.flip, (0.3, 1.0))
+        return resized_crop(random_grayscale(x, self.rng, 0.25), self.rng, self.setup.flip, (0.3, 1.0))
 
-    def parts(self) -> dict[str, Part]:
-        parts = super().parts()
-        optimizer = parts.pop("optimizer")
-        return parts | {"prototypes": self.prototypes, "optimizer": optimizer}
+    def components(self) -> dict[str, Stateful]:
+        return {"prototypes": self.prototypes, **super().components()}

@@ -1,4 +1,4 @@
-"""PL-FMS (Lee et al. 2023, HLE): pseudo-labels balance the memory, flexible sampling spares classes just met."""
+"""PL-FMS (Lee et al. 2023, HLE): memory balanced by pseudo-labels, flexible sampling for new classes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dhocl.learner import Batch, Part, Setup
+from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.methods.clib import CLIB, ClibSettings, Scored
-from dhocl.taxonomy import UNKNOWN, Taxonomy
+from dhocl.nn.learner import Batch, Setup, Stateful
 
 
 @dataclass(frozen=True)
 class PlfmsSettings(ClibSettings):
-    threshold: float = 0.8  # probability from which a guess is a pseudo-label; above 1 the memory is CLIB's
+    threshold: float = 0.8  # smallest probability of a pseudo-label; above 1 the memory is CLIB's
 
 
 def lineages(tree: Taxonomy) -> Tensor:
-    """(nodes, levels) each node's ancestor (or itself) at each observed level, as a node, -1 where unknown."""
+    """(nodes, levels) node id of each node's ancestor (or itself) at each observed level, -1 if unknown."""
     lines = tree.paths.clone()
     for place, level in enumerate(tree.levels):
         known = lines[:, place] != UNKNOWN
@@ -29,16 +29,16 @@ def lineages(tree: Taxonomy) -> Tensor:
 
 
 def pseudo_labels(p: dict[int, Tensor], y: Tensor, tree: Taxonomy, threshold: float) -> Tensor:
-    """(n,) the finest node that is surely below the given one, -1 for none; p (n, classes) per level.
+    """(n,) the finest node below the given one with probability >= threshold, -1 for none; p (n, classes) per level.
 
-    From coarse to fine a guess must lie below the last one, so all guesses are on one path with the given label.
-    Levels above it need no guess: they are the tree's to tell, and stay unknown where it does not.
+    Goes from coarse to fine; each prediction must be below the last one, so all are on one path with the given label.
+    Levels above the label are not predicted.
     """
     lines = lineages(tree)
     at = y
     for level in tree.levels:
-        nodes = tree.resolve(tree.nodes(level))  # (C,) the column of a merged class speaks for its accepted class
-        place = (lines[at] == at[:, None]).long().argmax(1)  # (n,) of its own level
+        nodes = tree.resolve(tree.nodes(level))  # (C,) merged classes replaced by their accepted class
+        place = (lines[at] == at[:, None]).long().argmax(1)  # (n,) place of the level of `at`
         below = lines[nodes][:, place].t() == at[:, None]  # (n, C)
         best, column = p[level].masked_fill(~below, -1).max(1)
         at = torch.where(best >= threshold, nodes[column], at)
@@ -46,10 +46,10 @@ def pseudo_labels(p: dict[int, Tensor], y: Tensor, tree: Taxonomy, threshold: fl
 
 
 class PseudoLabelled(Scored):
-    """Counts an item for its given class and for those on the way down to its pseudo-label (column `pseudo`).
+    """Counts an item for its given class and for the classes below it on the path to its pseudo-label (`pseudo`).
 
-    Its known ancestors do not count: each root would hold all that is below it and always be the largest, so nothing
-    finer would ever be balanced. A link that moved away since the guess makes the guess void.
+    Ancestors of the given class do not count: a root would include everything below it and always be the largest
+    class, so finer classes would not be balanced. A pseudo-label that is no longer below the given class is ignored.
     """
 
     def insert(self, **items: Tensor) -> None:
@@ -64,15 +64,15 @@ class PseudoLabelled(Scored):
 
 
 def use_probability(elapsed: int, length: int, classes: int) -> float:
-    """min(1, elapsed / (κ_F / C)): from 0 when a class is first met to 1 after its mean share of the stream."""
+    """min(1, elapsed / (κ_F / C)): from 0 when a class is new to 1 after its mean share of the stream."""
     return min(1.0, elapsed * classes / max(1, length))
 
 
 class Sightings:
-    """When each class was first met, in samples.
+    """Sample at which each class first occurred.
 
-    The paper's κ_F is the length of the stream, which a learner can not know. It is taken as twice what has passed: as
-    much to come as there was, the median guess at a random moment. So nothing of the future leaks in.
+    The paper's κ_F is the length of the stream, which a learner does not know. It is estimated as twice the samples
+    seen so far, the median estimate at a random moment.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Sightings:
         self._first: dict[int, int] = {}
 
     def meet(self, y: Tensor) -> np.ndarray:
-        """(b,) probability to use each of the arriving items."""
+        """(b,) probability of using each of the new items."""
         p = np.empty(len(y))
         for row, node in enumerate(y.tolist()):
             first = self._first.setdefault(node, self.seen)
@@ -89,7 +89,7 @@ class Sightings:
         return p
 
     def follow(self, taxonomy: Taxonomy) -> None:
-        """A class was met when the first of its synonyms was."""
+        """A merged class first occurred when the first of its synonyms did."""
         if not taxonomy.merges:
             return
         firsts, self._first = self._first, {}
@@ -105,12 +105,11 @@ class Sightings:
 
 
 class PLFMS(CLIB):
-    """CLIB that trains on the stream too, on few images of a class that was met just now and on all of it later.
+    """CLIB that also trains on the stream: on few images of a new class, and on all of them later.
 
-    What is left out of the stream's batch is made up for from the memory, so the batch has one size. Pseudo-labels are
-    guessed in CLIB's looks at the memory, which makes them free; until its first look an item is counted for its given
-    class. They are for counting and never trained on. The released code has no pseudo-labels at all, so these follow
-    the paper's idea; its CutMix is left out, as augmentation is the same for all methods.
+    Items from the memory replace the omitted stream images, so the batch size is constant. Pseudo-labels are computed
+    when CLIB scores the memory, at no extra cost. Until then an item counts for its given class only. They are never
+    trained on. The released code has none, so they follow the paper. CutMix is omitted: all methods augment alike.
     """
 
     settings: PlfmsSettings
@@ -122,8 +121,11 @@ class PLFMS(CLIB):
     def make_memory(self) -> Scored:
         return PseudoLabelled(self.setup.buffer, self.rng, self.settings.quota == "level")
 
+    def follow(self, taxonomy: Taxonomy) -> None:
+        super().follow(taxonomy)
+        self.sightings.follow(taxonomy)
+
     def chosen(self, batch: Batch) -> Batch:
-        self.sightings.follow(self.memory.tree)
         first = self.sightings.seen == 0
         used = self.rng.random(len(batch.y)) < self.sightings.meet(batch.y)
         if first or not self.memory.size:  # nothing else to train on
@@ -135,5 +137,5 @@ class PLFMS(CLIB):
     def seen(self, p: dict[int, Tensor], y: Tensor, taxonomy: Taxonomy) -> dict[str, Tensor]:
         return super().seen(p, y, taxonomy) | {"pseudo": pseudo_labels(p, y, taxonomy, self.settings.threshold)}
 
-    def parts(self) -> dict[str, Part]:
-        return super().parts() | {"sightings": self.sightings}
+    def components(self) -> dict[str, Stateful]:
+        return {"sightings": self.sightings, **super().components()}

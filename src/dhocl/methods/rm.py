@@ -1,4 +1,4 @@
-"""Rainbow Memory (Bang et al. 2021): keep of each class items from the surest to the least sure."""
+"""Rainbow Memory (Bang et al. 2021): store items of each class at all degrees of uncertainty."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dhocl.learner import Batch, PeriodicSettings, Setup
-from dhocl.memory import Everything
+from dhocl.core.rng import Rng
+from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
-from dhocl.rng import Rng
-from dhocl.taxonomy import Taxonomy
+from dhocl.nn.learner import Batch, PeriodicSettings
+from dhocl.nn.memory import Everything
 
-CHUNK = 128  # images in one forward
+CHUNK = 128  # images in one forward pass
 GREY = 127
 
 
 @dataclass(frozen=True)
 class RmSettings(ReplaySettings, PeriodicSettings):
-    memory_epochs: int = 1  # over the memory after each choice, for equal effort; the authors' online code takes 256
+    memory_epochs: int = 1  # over the memory after each selection; the authors' online code uses 256
 
 
 def cutout(x: Tensor, rng: Rng, share: float) -> Tensor:
-    """(B, 3, H, W) with a grey square somewhere, its side a share of the image's; what falls outside is lost."""
+    """(B, 3, H, W) with a grey square at a random centre, its side a share of the image's, clipped at the border."""
     inside = []
     for side in x.shape[2:]:
         centre = torch.from_numpy(rng.integers(0, side, len(x)))  # (B,)
@@ -37,11 +37,11 @@ def cutout(x: Tensor, rng: Rng, share: float) -> Tensor:
 
 
 def solarize(x: Tensor, rng: Rng, threshold: int) -> Tensor:
-    """What is brighter is inverted; from 0 on that is everything."""
+    """Inverts pixels of at least `threshold`."""
     return torch.where(x < threshold, x, 255 - x)
 
 
-# The paper's set, with sizes as shares of the side, and quarter turns both ways for its turn by 45 degrees.
+# The paper's set, with sizes as shares of the side, and 90 degree rotations both ways instead of 45 degrees.
 PERTURBATIONS: tuple[Callable[[Tensor, Rng], Tensor], ...] = (
     *(partial(cutout, share=share) for share in (0.25, 0.5, 0.75, 1.0)),
     lambda x, _: x.flip(3),
@@ -53,26 +53,25 @@ PERTURBATIONS: tuple[Callable[[Tensor, Rng], Tensor], ...] = (
 
 
 def variation_ratio(votes: Tensor) -> Tensor:
-    """(n, k) classes voted for -> (n,) 1 - share of the most voted."""
+    """(n, k) predicted classes -> (n,) 1 - share of the most frequent."""
     most = (votes[:, :, None] == votes[:, None, :]).sum(2).amax(1)  # (n,)
     return 1 - most / votes.shape[1]
 
 
 def spread(u: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
-    """Up to k items at even distances in the order of their uncertainty u (n,), from the surest on; ties at random.
+    """Up to k items at even ranks of their uncertainty u (n,), the most certain first; ties at random.
 
-    Ranks are ⌊j n / k⌋. The authors' stride of ⌊n / k⌋ is the same where k divides n, but else stops short of the least
-    sure: of 19 items for 10 places it would take the surest 10.
+    Ranks are ⌊j n / k⌋. The authors' stride of ⌊n / k⌋ is the same if k divides n, but otherwise omits the most
+    uncertain items: of 19 items for 10 slots it selects the 10 most certain.
     """
     order = np.lexsort((rng.random(len(u)), u))
     return order[np.arange(k) * len(u) // k] if 0 < k < len(u) else order[:k]
 
 
 def choose(u: np.ndarray, y: np.ndarray, levels: np.ndarray, capacity: int, rng: np.random.Generator) -> np.ndarray:
-    """Which of n items to keep, given uncertainty, class and level of each: min(capacity, n) of them.
+    """Select min(capacity, n) of n items, given uncertainty, class and level of each.
 
-    Levels share the places evenly, and so do a level's classes that have items. Places left over go to the rest at
-    random.
+    Slots are divided evenly among levels, and then among the classes of a level. Remaining slots are filled at random.
     """
     if len(u) <= capacity:
         return np.arange(len(u))
@@ -88,10 +87,10 @@ def choose(u: np.ndarray, y: np.ndarray, levels: np.ndarray, capacity: int, rng:
 
 
 class Rainbow(Everything):
-    """The chosen items in the first slots, and behind them all that came since: up to `every` images.
+    """The selected items in the first slots, followed by all items since the last selection: up to `every` images.
 
-    Only chosen items are replayed. Those that wait are stored as well: by default a tenth of the stream beside the
-    buffer. To compare at equal storage, give the other method a buffer that much larger, or lower `every`.
+    Only selected items are replayed. The others need storage too: by default a tenth of the stream, in addition to the
+    buffer. To compare at equal storage, give the other method a larger buffer, or lower `every`.
     """
 
     chosen = 0
@@ -100,7 +99,7 @@ class Rainbow(Everything):
         return self._rng.choice(self.chosen, size=min(n, self.chosen), replace=False, shuffle=False)
 
     def keep(self, slots: np.ndarray) -> None:
-        """From now on these are the chosen ones; the others are gone."""
+        """Select these items and delete the others."""
         for column in self.columns.values():
             column[: len(slots)] = column[torch.from_numpy(slots)]
         self.size = self.chosen = len(slots)
@@ -114,19 +113,16 @@ class Rainbow(Everything):
 
 
 class RM(ER):
-    """Steps like replay; every `every` samples it chooses its memory anew and trains `memory_epochs` on it.
+    """Replay; every `every` samples it selects a new memory and trains `memory_epochs` on it.
 
-    An item's uncertainty is how much the votes for a class of its given level differ between 12 perturbed copies. That
-    is 12 forwards for each stored or waiting image. With the defaults and a buffer of 1,000, RM costs 8 times ER in a
-    stream of 6,000 samples, and 4 times in one of 50,000.
-    Departures: choices by samples instead of at task ends; no new optimizer, rates or CutMix for the memory's epochs.
+    An item's uncertainty is the variation ratio of the predictions at its given level for 12 perturbed copies: 12
+    forward passes for each stored image. With the defaults and a buffer of 1,000, RM costs 8 times ER in a stream of
+    6,000 samples, and 4 times in one of 50,000. Deviations: selection by number of samples instead of at task ends; no
+    new optimizer, learning rates or CutMix for the memory epochs.
     """
 
+    settings: RmSettings
     memory: Rainbow
-
-    def __init__(self, setup: Setup, settings: RmSettings) -> None:
-        super().__init__(setup, settings)
-        self.settings = settings
 
     def make_memory(self) -> Rainbow:
         return Rainbow(0, self.rng)
@@ -142,13 +138,13 @@ class RM(ER):
     def refresh(self, taxonomy: Taxonomy) -> None:
         size, buffer = self.memory.size, self.setup.buffer
         y = self.memory.columns["y"][:size]
-        choice = 0 < buffer < size  # else there is none, and nothing worth knowing
+        choice = 0 < buffer < size  # otherwise uncertainties are not needed
         u = self.uncertainty(taxonomy).numpy() if choice else np.zeros(size)
         levels = np.array([taxonomy.labels[node].level for node in y.tolist()])
         self.memory.keep(choose(u, y.numpy(), levels, buffer, self.rng))
 
     def uncertainty(self, taxonomy: Taxonomy) -> Tensor:
-        """(size,) of every item, chosen or waiting."""
+        """(size,) of every stored item, selected or not."""
         votes = torch.empty((self.memory.size, len(PERTURBATIONS)), dtype=torch.int64)
         for slots in np.array_split(np.arange(self.memory.size), math.ceil(self.memory.size / CHUNK)):
             items = self.memory.read(slots)

@@ -1,4 +1,4 @@
-"""A page to look at: one run in depth, several beside each other, or a sweep with its tables and figures."""
+"""HTML reports: of one run, of several runs compared, or of a sweep with tables and figures."""
 
 from dhocl.report.page import write_report
 from dhocl.report.sweep import write_sweep_report

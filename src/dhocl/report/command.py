@@ -1,15 +1,15 @@
-"""The words that start a run again."""
+"""The command that repeats a run."""
 
 from __future__ import annotations
 
 import dataclasses
 import shlex
 
-from dhocl.config import RunConfig
+from dhocl.experiment.config import RunConfig
 
 
 def command(config: RunConfig) -> str:
-    """A line for the shell with the flags that differ from the defaults.
+    """A shell command with the options that differ from the defaults.
 
     >>> command(RunConfig(method="er", data="my data", holdout=True, settings={"lr_heads": 0.01}))
     "dhocl run --method er --data 'my data' --holdout --set lr_heads=0.01"

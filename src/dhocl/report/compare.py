@@ -1,4 +1,4 @@
-"""What the page of several runs says."""
+"""The content of the page that compares runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections import Counter
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from dhocl.config import RunConfig
-from dhocl.evaluate import POPULATIONS
-from dhocl.record import Record
+from dhocl.experiment.config import RunConfig
+from dhocl.experiment.evaluate import POPULATIONS
+from dhocl.experiment.record import Record
 from dhocl.report.figures import Key, Shown, colour
 from dhocl.report.paired import StreamKey, as_good
 from dhocl.report.reading import DECODINGS, MISSING, NUMBERS, OPEN_AAUC, Number, Run, entry, read, written
@@ -26,23 +26,23 @@ CURVES = {
 COLUMNS = [*NUMBERS, OPEN_AAUC]
 
 
-class Cell(NamedTuple):
-    value: float | None  # as exact as the text, so that what looks alike is equally good
+class RunCell(NamedTuple):
+    value: float | None  # rounded like the text, so that equal texts are equally good
     text: str
-    values: dict[StreamKey, float] | None = None  # those that a mean is of
+    values: dict[StreamKey, float] | None = None  # the values of a mean
     best: bool = False
 
 
 class Row(NamedTuple):
     label: str
-    cells: list[Cell]  # by number
+    cells: list[RunCell]  # by metric
     fair: bool = True  # the run is finished, so it can be best
 
 
-class Table(NamedTuple):
+class RunTable(NamedTuple):
     decoding: str
     runs: list[Row]
-    seeds: list[Row]  # mean ± std of the runs that differ in seed alone
+    seeds: list[Row]  # mean ± standard deviation of the runs that differ in seed only
 
 
 def compare(records: list[Record]) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def compare(records: list[Record]) -> dict[str, Any]:
 
 
 def by_settings(runs: list[Run]) -> list[list[Run]]:
-    """Runs that differ in seed alone are together."""
+    """Groups of runs that differ in seed only."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         same = json.dumps(dataclasses.replace(run.config, seed=0).to_json(), sort_keys=True)
@@ -71,7 +71,7 @@ def by_settings(runs: list[Run]) -> list[list[Run]]:
 
 
 def describe(config: RunConfig, others: list[RunConfig], *leave_out: str) -> str:
-    """The method, and what of its config is not the same in all the others.
+    """The method, and the fields of its config that differ from any of the others.
 
     >>> runs = [RunConfig(buffer=size, settings={"hpr": False}) for size in (100, 200)]
     >>> describe(runs[0], runs)
@@ -83,20 +83,20 @@ def describe(config: RunConfig, others: list[RunConfig], *leave_out: str) -> str
 
 
 def _fields(config: RunConfig) -> dict[str, Any]:
-    """Without the method, with which every label starts."""
+    """All fields but the method, which every label starts with."""
     names = [field.name for field in dataclasses.fields(config) if field.name not in ("method", "settings")]
     return {name: getattr(config, name) for name in names} | config.settings
 
 
 def labels(runs: list[Run]) -> list[str]:
-    """A name for each run; where that leaves two alike, their folders tell them apart."""
+    """A label for each run; with its folder if several runs have the same label."""
     configs = [run.config for run in runs]
     plain = [describe(config, configs) for config in configs]
     often = Counter(plain)
     return [f"{p} ({run.name})" if often[p] > 1 else p for p, run in zip(plain, runs, strict=True)]
 
 
-def _table(decoding: str, prefix: str, runs: list[Run], groups: list[list[Run]]) -> Table:
+def _table(decoding: str, prefix: str, runs: list[Run], groups: list[list[Run]]) -> RunTable:
     rows = [
         Row(label, [_cell(run.summary.get(entry(n.name, prefix)), n) for n in COLUMNS], run.finished)
         for run, label in zip(runs, labels(runs), strict=True)
@@ -107,18 +107,18 @@ def _table(decoding: str, prefix: str, runs: list[Run], groups: list[list[Run]])
         if len({run.config.seed for run in done}) > 1:
             label = describe(group[0].config, [run.config for run in runs], "seed")
             means.append(Row(f"{label}, {len(done)} seeds", [_mean(done, prefix, n) for n in COLUMNS]))
-    return Table(decoding, _marked(rows), _marked(means))
+    return RunTable(decoding, _marked(rows), _marked(means))
 
 
-def _cell(value: float | None, number: Number, spread: str = "") -> Cell:
+def _cell(value: float | None, number: Number, spread: str = "") -> RunCell:
     text = written(value, number.digits)
     if value is None or text == MISSING:
-        return Cell(None, text)
-    return Cell(round(value, number.digits), text + spread)
+        return RunCell(None, text)
+    return RunCell(round(value, number.digits), text + spread)
 
 
-def _mean(runs: list[Run], prefix: str, number: Number) -> Cell:
-    """Mean ± standard deviation of a sample."""
+def _mean(runs: list[Run], prefix: str, number: Number) -> RunCell:
+    """Mean ± sample standard deviation."""
     values = {run.key: run.summary[entry(number.name, prefix)] for run in runs}
     if None in values.values():
         return _cell(None, number)
@@ -127,7 +127,7 @@ def _mean(runs: list[Run], prefix: str, number: Number) -> Cell:
 
 
 def _marked(rows: list[Row]) -> list[Row]:
-    """With the best of each column marked, and means that are not distinct from it."""
+    """Mark the best of each column, and means that are not distinct from it."""
     for place, number in enumerate(COLUMNS):
         values = {i: row.cells[place].value for i, row in enumerate(rows) if row.fair}
         signed = {i: number.sign * value for i, value in values.items() if value is not None}
@@ -146,7 +146,7 @@ def _key(place: int, name: str) -> Key:
 
 
 def _overlay(value: str, groups: list[list[Run]]) -> Shown:
-    """One line a run; seeds of the same settings look alike."""
+    """One line per run; runs that differ in seed only share a colour."""
     lines = []
     for place, group in enumerate(groups):
         key = _key(place, "")

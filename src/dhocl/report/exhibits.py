@@ -1,4 +1,4 @@
-"""What a recipe shows, made of its runs: tables and figures."""
+"""Tables and figures of a recipe."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from torch import Tensor
 
-from dhocl.evaluate import Scores
-from dhocl.recipes import Bars, Curves, Growth, Holdings, Numbers, Recipe, Structure
-from dhocl.record import MARKS, Record
+from dhocl.core.taxonomy import Taxonomy
+from dhocl.experiment.evaluate import Scores
+from dhocl.experiment.recipes import Bars, Curves, Growth, Holdings, Numbers, Recipe, Structure
+from dhocl.experiment.record import MARKS, Record
 from dhocl.report.figures import Key, Shown, blocks, colour, in_order, level_of, scaled
 from dhocl.report.reading import Run
 from dhocl.report.svg import COLOURS, Line, Panel, bars, heatmapped, inline, plotted, spots
 from dhocl.report.tables import KNOWN, Table, tabulate
 from dhocl.report.tree import draw, links
-from dhocl.taxonomy import Taxonomy
 
 SCORES = {
     "accuracy": ("Accuracy averaged over the levels", "accuracy, %"),
@@ -29,11 +29,11 @@ Runs = Mapping[str, Mapping[str, list[Run]]]  # panel -> row -> finished runs by
 
 
 class Picture(NamedTuple):
-    """A figure for the page and for files; the page has its legend beside it, a file inside."""
+    """A figure for the page, with the legend in HTML, and for files, with the legend inside."""
 
     name: str  # of the files
     shown: Shown
-    figure: Figure | None  # None: the page's own drawing
+    figure: Figure | None  # None: only on the page
 
 
 def tables(recipe: Recipe, runs: Runs) -> Iterator[Table]:
@@ -45,7 +45,7 @@ def tables(recipe: Recipe, runs: Runs) -> Iterator[Table]:
 
 
 def pictures(recipe: Recipe, runs: Runs, records: Mapping[str, Mapping[str, Record]]) -> Iterator[Picture]:
-    """`records` are those of the first run of each panel and row."""
+    """`records`: of the first run of each panel and row."""
     for exhibit in recipe.exhibits:
         for panel, rows in runs.items():
             there = {row: found for row, found in rows.items() if found}
@@ -65,7 +65,7 @@ def pictures(recipe: Recipe, runs: Runs, records: Mapping[str, Mapping[str, Reco
 
 
 def curves(panel: str, score: str, rows: Mapping[str, list[Run]]) -> Picture:
-    """The mean over the seeds, which are evaluated at the same samples."""
+    """The mean over the seeds, which have the same evaluation points."""
     title, axis = SCORES[score]
     lines, keys = [], []
     for place, (row, found) in enumerate(rows.items()):
@@ -94,7 +94,7 @@ def barred(panel: str, name: str, rows: Mapping[str, list[Run]]) -> Picture:
 
 
 def holdings(panel: str, rows: Mapping[str, list[Run]]) -> Iterator[Picture]:
-    """How many items of each level a memory holds, over time."""
+    """Images in memory per level, over the stream."""
     for row, (run, *_) in rows.items():
         levels = run.taxonomy.levels
         lines = [
@@ -106,19 +106,19 @@ def holdings(panel: str, rows: Mapping[str, list[Run]]) -> Iterator[Picture]:
             )
             for level in levels
         ]
-        panels = [Panel(lines, "items held", 1.8)]
+        panels = [Panel(lines, "images in memory", 1.8)]
         figure = plotted(panels)
         name = f"{panel}-{row}-memory"
         keys = [Key(run.ranks[level], colour(level)) for level in levels]
         yield Picture(
             name,
-            Shown(f"What the memory of {row} holds: {panel}", inline(figure, _id(name), spots(panels)), keys),
+            Shown(f"Memory of {row}: {panel}", inline(figure, _id(name), spots(panels)), keys),
             figure,
         )
 
 
 def structure(panel: str, rows: Mapping[str, list[Run]], records: Mapping[str, Record]) -> Iterator[Picture]:
-    """The rows at each of the moments of which a run keeps matrices, so that rows of one moment are neighbours."""
+    """The matrices of all rows at each mark, so that rows of the same mark are neighbours."""
     for mark in (*MARKS, None):
         for row, (run, *_) in rows.items():
             if mark in (kept := moments(run)) and (found := records[row].matrices(mark)):
@@ -126,7 +126,7 @@ def structure(panel: str, rows: Mapping[str, list[Run]], records: Mapping[str, R
 
 
 def moments(run: Run) -> dict[int | None, Scores]:
-    """For each mark the first evaluation with so many classes of the finest level, for None the last; none twice."""
+    """Mark -> the first evaluation with that many classes of the finest level; None -> the last. Without duplicates."""
     finest = str(len(run.ranks) - 1)
     found: dict[int | None, Scores] = {}
     for mark in MARKS:
@@ -137,8 +137,7 @@ def moments(run: Run) -> dict[int | None, Scores]:
 
 
 def distances(panel: str, row: str, run: Run, scores: Scores, matrices: Mapping[str, Tensor]) -> Picture:
-    """At the finest level, in the order of the tree as known at that evaluation: the tree's, the prototypes', and how
-    far these are from it."""
+    """Distances of classes of the finest level in the tree known by then, between prototypes, and their difference."""
     name = max(matrices, key=level_of)
     level = level_of(name)
     tree = Taxonomy.replay(event for event in run.taxonomy.events if event.time <= scores["step"])
@@ -147,27 +146,27 @@ def distances(panel: str, row: str, run: Run, scores: Scores, matrices: Mapping[
     shown = {"the tree": truth, "prototypes": learned, "difference": (learned - truth).abs()}
     figure = heatmapped(shown, blocks(tree, level, order)[0])
     value = scores["structure"].get(name)
-    said = "" if value is None else f"Correlation with the tree {value:.2f}. "
-    said += f"Mean difference {shown['difference'].mean():.3f}. "
-    caption = f"{said}After {scores['samples']:,} samples; each matrix is scaled to its range."
+    caption = "" if value is None else f"Correlation with the tree {value:.2f}. "
+    caption += f"Mean difference {shown['difference'].mean():.3f}. "
+    caption += f"After {scores['samples']:,} samples; each matrix is scaled to its range."
     title = f"{row}, {len(order)} {run.ranks[level]} classes: {panel}"
     file = f"{panel}-{row}-distances-{len(order)}"
     return Picture(file, Shown(title, inline(figure, _id(file)), [], caption), figure)
 
 
 def growth(panel: str, run: Run, counts: tuple[int | None, ...]) -> Iterator[Picture]:
-    """The tree as it was known when so many classes of the finest level had come."""
+    """The known tree when so many classes of the finest level had arrived."""
     for count in counts:
         tree = until(run.taxonomy, count)
         finest = tree.widths[tree.levels[-1]]
         name = f"{panel}-tree-{finest}"
         figure = drawn(tree, run.ranks)
         title = f"{finest} {run.ranks[tree.levels[-1]]} classes known: {panel}"
-        yield Picture(name, Shown(title, inline(figure, _id(name)), [], f"{len(tree)} classes in all."), figure)
+        yield Picture(name, Shown(title, inline(figure, _id(name)), [], f"{len(tree)} classes in total."), figure)
 
 
 def until(taxonomy: Taxonomy, count: int | None) -> Taxonomy:
-    """The tree replayed up to the end of the batch in which the finest level came to `count` classes."""
+    """The tree after the batch in which the finest level reached `count` classes."""
     finest, met, last = taxonomy.levels[-1], 0, None
     for event in taxonomy.events:
         if last is not None and event.time != last:
@@ -209,7 +208,7 @@ def drawn(tree: Taxonomy, ranks: list[str]) -> Figure:
 
 
 def with_legend(picture: Picture) -> Figure:
-    """For a file, which has no page around it."""
+    """The figure with title and legend inside, for a file."""
     assert picture.figure is not None
     keys = picture.shown.keys
     if keys:
@@ -220,5 +219,5 @@ def with_legend(picture: Picture) -> Figure:
 
 
 def _id(name: str) -> str:
-    """A name that can stand in ids of a page."""
+    """A name that is valid in ids of a page."""
     return "".join(letter if letter.isalnum() else "-" for letter in name)

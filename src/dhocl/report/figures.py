@@ -1,4 +1,4 @@
-"""Which lines make which figure of a run: curves in, a figure with its legend out."""
+"""The figures of the page of a run."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 from markupsafe import Markup
 from torch import Tensor
 
-from dhocl.evaluate import POPULATIONS
+from dhocl.core.taxonomy import Taxonomy
+from dhocl.experiment.evaluate import POPULATIONS
 from dhocl.report.reading import Run
 from dhocl.report.svg import COLOURS, Line, Panel, heatmaps, plot
 from dhocl.report.tree import walk
-from dhocl.taxonomy import Taxonomy
 
 
 class Key(NamedTuple):
@@ -38,7 +38,7 @@ def colour(place: int) -> str:
 
 
 def accuracy(run: Run) -> Shown:
-    """Each level's, and below it how many classes there were to choose from."""
+    """Accuracy of each level, and below it the number of known classes."""
     levels = run.taxonomy.levels
     lines = [line for level in levels for line in _both(run, colour(level), "level_accuracy", str(level))]
     widths = [_line(run, colour(level), "classes", str(level)) for level in levels]
@@ -46,7 +46,7 @@ def accuracy(run: Run) -> Shown:
         "Accuracy of each level",
         plot("accuracy", [Panel(lines, "accuracy, %", 2.5), Panel(widths, "classes known", 1.1)]),
         _level_keys(run) + DECODING_KEYS,
-        f"{POPULATIONS['']} More classes make it harder.",
+        f"{POPULATIONS['']} The task gets harder with more classes.",
     )
 
 
@@ -68,12 +68,12 @@ def severity(run: Run) -> Shown:
         "Mistake severity",
         plot("severity", [Panel(lines, "height of common ancestor", 3.6)]),
         [*shades.values(), *DECODING_KEYS],
-        "How far up the tree the predicted and the true class meet: 1 is a sibling. Lower is better.",
+        "Height of the lowest common ancestor of the predicted and the true class: 1 for siblings. Lower is better.",
     )
 
 
 def predla(run: Run) -> list[Shown]:
-    """Weights and temperatures of the two heads; nothing where the method does not mix heads."""
+    """Weights and temperatures of the two heads; empty if the method does not mix heads."""
     if not any(stat.startswith("alpha_linear.") for scores in run.curve for stat in scores["learner"]):
         return []
 
@@ -90,35 +90,35 @@ def predla(run: Run) -> list[Shown]:
             "PredLA: weights of the two heads",
             plot("weights", [Panel(heads("alpha"), "weight α")]),
             keys,
-            "How much each head counts at each level; the two sum to 1.",
+            "Weight of each head at each level; the two sum to 1.",
         ),
         Shown(
             "PredLA: temperatures of the two heads",
             plot("temperatures", [Panel(heads("tau"), "temperature τ", log=True)]),
             keys,
-            "A low temperature makes a head surer of itself.",
+            "A lower temperature makes a head more confident.",
         ),
     ]
 
 
 def structure(run: Run) -> Shown | None:
-    """How well prototype distances mirror the tree, over time."""
-    told = {name for scores in run.curve for name, value in scores["structure"].items() if value is not None}
-    names = sorted(told, key=level_of)
+    """Correlation of prototype distances with those of the tree, over the stream."""
+    found = {name for scores in run.curve for name, value in scores["structure"].items() if value is not None}
+    names = sorted(found, key=level_of)
     if not names:
         return None
     lines = [_line(run, colour(level_of(name)), "structure", name) for name in names]
     return Shown(
-        "Do the prototypes mirror the tree?",
+        "Prototype distances and tree distances",
         plot("structure", [Panel(lines, "correlation", 2.4)]),
         [Key(run.ranks[level_of(name)], colour(level_of(name))) for name in names],
-        "Correlation of the distances between prototypes with the distances in the known tree, over all "
-        "pairs of classes of a level; there is none where all tree distances are equal.",
+        "Correlation of the distances between prototypes with those in the known tree, over all pairs of classes of a "
+        "level. It is not defined while all tree distances are equal.",
     )
 
 
 def matrices(run: Run, found: dict[str, Tensor]) -> Shown | None:
-    """The finest level's prototype distances beside the tree's, in the order of the tree: blocks show."""
+    """Prototype distances and tree distances of the finest level, in the order of the tree."""
     if not found:
         return None
     name = max(found, key=level_of)
@@ -128,23 +128,23 @@ def matrices(run: Run, found: dict[str, Tensor]) -> Shown | None:
     ordered = {title: scaled(matrix[order][:, order]) for title, matrix in pair.items()}
     cuts, groups = blocks(tree, level, order)
     value = run.curve[-1]["structure"].get(name)
-    said = "They can not be correlated." if value is None else f"Their correlation is {value:.2f}."
+    caption = "Their correlation is not defined." if value is None else f"Their correlation is {value:.2f}."
     names = f" Lines divide the {len(groups)} blocks: {', '.join(groups)}." if 1 < len(groups) <= 20 else ""
     return Shown(
         f"Distances between classes, level “{run.ranks[level]}”",
         heatmaps("matrices", ordered, cuts),
         [],
-        f"{said} Rows and columns are in the order of the tree; each matrix is scaled to its range.{names}",
+        f"{caption} Rows and columns are in the order of the tree; each matrix is scaled to its range.{names}",
     )
 
 
 def in_order(tree: Taxonomy, level: int) -> Tensor:
-    """(classes,) columns of a level, neighbours in the tree beside each other."""
+    """(classes,) columns of a level, in the order of the tree."""
     return torch.tensor([tree.column(node) for node in walk(tree) if tree.labels[node].level == level])
 
 
 def blocks(tree: Taxonomy, level: int, order: Tensor) -> tuple[list[int], list[str]]:
-    """Rows before which the ancestor at the coarsest level changes, and the names of the blocks."""
+    """Rows at which the ancestor at the coarsest level changes, and the names of the blocks."""
     coarsest = tree.levels[0]
     above = tree.ancestors(level, coarsest)[order].tolist()
     starts = [row for row in range(len(above)) if row == 0 or above[row] != above[row - 1]]
@@ -154,7 +154,7 @@ def blocks(tree: Taxonomy, level: int, order: Tensor) -> tuple[list[int], list[s
 
 
 def scaled(matrix: Tensor) -> Tensor:
-    """Distances of different classes to [0, 1]; a class is nearest to itself."""
+    """Scale the distances between different classes to [0, 1]; the diagonal becomes 0."""
     matrix = matrix.double()
     others = matrix[~torch.eye(len(matrix), dtype=torch.bool)]
     if not len(others) or others.max() == others.min():
@@ -175,7 +175,7 @@ def _level_keys(run: Run) -> list[Key]:
 
 
 def _line(run: Run, shade: str, *keys: str, dashed: bool = False) -> Line:
-    """What is under these nested keys of each evaluation; an evaluation may lack it."""
+    """The value under these nested keys in each evaluation, if there is one."""
     found = []
     for scores in run.curve:
         value: Any = scores
@@ -186,5 +186,5 @@ def _line(run: Run, shade: str, *keys: str, dashed: bool = False) -> Line:
 
 
 def _both(run: Run, shade: str, *keys: str) -> list[Line]:
-    """Solid for plain prediction, dashed for consistent paths."""
+    """A solid line for prediction level by level, a dashed one for consistent paths."""
     return [_line(run, shade, *keys), _line(run, shade, "path", *keys, dashed=True)]

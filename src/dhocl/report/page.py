@@ -1,4 +1,4 @@
-"""Puts a page together and writes it."""
+"""Write the report of runs."""
 
 from __future__ import annotations
 
@@ -6,20 +6,28 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dhocl.checkpoint import write_atomically
-from dhocl.errors import InputError
-from dhocl.record import Record
+from dhocl.core.errors import InputError
+from dhocl.core.files import write_atomically
+from dhocl.experiment.record import Record
 from dhocl.report.compare import compare
 from dhocl.report.reading import written
 from dhocl.report.single import single
 
 
 def write_report(runs: list[Path], page: Path) -> Path:
-    """One file with everything in it: a run in depth, or several compared."""
+    """Write one self-contained HTML file: the report of a run, or a comparison of several.
+
+    Args:
+        runs: folders of runs.
+        page: the file to write.
+
+    Returns:
+        `page`.
+    """
     if not runs:
-        raise InputError("there is no run to report on: name at least one folder")
+        raise InputError("no run to report on: give at least one folder")
     if page.is_dir():
-        raise InputError(f"can not write the page to {page}, which is a folder: name a file in it")
+        raise InputError(f"can not write the page to {page}, which is a folder: give the name of a file")
     records = [Record(folder) for folder in runs]
     if len(records) == 1:
         html = templates().get_template("run.html").render(single(records[0]))
@@ -31,7 +39,7 @@ def write_report(runs: list[Path], page: Path) -> Path:
 
 
 def templates() -> Environment:
-    """Everything is escaped, for names of classes are data and may be anything."""
+    """With autoescape, because names of classes are untrusted."""
     environment = Environment(
         loader=PackageLoader("dhocl", "report"),
         autoescape=True,

@@ -1,6 +1,6 @@
-"""Differences between rows that learned from the same streams, seed by seed.
+"""Paired differences between rows that learned from the same streams, seed by seed.
 
-What a seed makes easy or hard is the same for both and cancels, so the interval is much narrower than the spread.
+The effect of a seed is the same for both rows and cancels, so the interval is much narrower than the spread.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from statistics import mean, stdev
 from typing import NamedTuple
 
 StreamKey = tuple[int, str]  # seed and hash of the stream
-# The 97.5 % quantiles of Student's t with 1 to 30 degrees of freedom; beyond, the last is at most 4 % too large.
+# The 97.5 % quantiles of Student's t with 1 to 30 degrees of freedom; beyond 30, the last is at most 4 % too large.
 T = (
     *(12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281),
     *(2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860),
@@ -21,17 +21,17 @@ T = (
 
 class Difference(NamedTuple):
     mean: float
-    half: float | None  # half the width of the 95 % interval around the mean; None of a single pair
+    half: float | None  # half the width of the 95 % interval around the mean; None for a single pair
     pairs: int
 
     @property
     def distinct(self) -> bool:
-        """The interval does not include 0."""
+        """Whether the interval excludes 0."""
         return self.half is not None and abs(self.mean) > self.half
 
 
 def difference(a: Mapping[StreamKey, float], b: Mapping[StreamKey, float]) -> Difference | None:
-    """a - b over the keys that both have; None where there are none.
+    """a - b over the keys that both have; None if there are none.
 
     >>> difference({(0, "x"): 3.0, (1, "y"): 5.0}, {(0, "x"): 1.0, (1, "z"): 4.0})
     Difference(mean=2.0, half=None, pairs=1)
@@ -46,6 +46,6 @@ def difference(a: Mapping[StreamKey, float], b: Mapping[StreamKey, float]) -> Di
 
 
 def as_good(row: Mapping[StreamKey, float], best: Mapping[StreamKey, float], alike: bool) -> bool:
-    """Whether a row is marked with the best one: by the interval where there is one, else if they look `alike`."""
+    """Whether a row is as good as the best one: by the interval if there is one, else if they look `alike`."""
     gap = difference(row, best)
     return alike if gap is None or gap.half is None else not gap.distinct

@@ -1,4 +1,4 @@
-"""What the page of one run says."""
+"""The content of the page of one run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from dhocl.evaluate import POPULATIONS
-from dhocl.record import Record
+from dhocl.experiment.evaluate import POPULATIONS
+from dhocl.experiment.record import Record
 from dhocl.report import figures, tree
 from dhocl.report.command import command
 from dhocl.report.reading import DECODINGS, HIERARCHICAL, NUMBERS, Number, Run, read, written
@@ -19,7 +19,7 @@ class Row(NamedTuple):
 
 
 class PopulationRow(NamedTuple):
-    """Numbers of one population, by one decoding."""
+    """Metrics of one population with one decoding."""
 
     population: str
     decoding: str
@@ -27,7 +27,7 @@ class PopulationRow(NamedTuple):
 
 
 class LevelRow(NamedTuple):
-    """How a level stands at the end, a text by decoding each."""
+    """Final metrics of a level, one text per decoding."""
 
     rank: str
     accuracy: list[str]
@@ -47,11 +47,11 @@ def single(record: Record) -> dict[str, Any]:
         "links": tree.links(run.taxonomy),
         "events": tree.events(run.taxonomy),
         "branches": tree.branches(run.taxonomy, run.ranks),
-    } | (judged(run, record.matrices()) if run.curve else {})
+    } | (results(run, record.matrices()) if run.curve else {})
 
 
-def judged(run: Run, matrices: dict[str, Tensor]) -> dict[str, Any]:
-    """What there is once the run was evaluated."""
+def results(run: Run, matrices: dict[str, Tensor]) -> dict[str, Any]:
+    """The variables that need at least one evaluation."""
     structure = [figures.matrices(run, matrices), figures.structure(run)]
     prefixes = DECODINGS.values()
     return {
@@ -72,7 +72,7 @@ def judged(run: Run, matrices: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def facts(run: Run) -> dict[str, str]:
-    """What is good to know beside the numbers."""
+    """Facts shown above the metrics."""
     widths = [f"{width} {run.ranks[level]}" for level, width in run.taxonomy.widths.items()]
     known = {
         "data set": run.config.dataset,
@@ -84,9 +84,9 @@ def facts(run: Run) -> dict[str, str]:
     if run.finished:
         seconds = [run.summary["seconds_training"], run.summary["seconds_evaluating"]]
         known["speed"] = f"{written(run.summary['samples_per_second'], 0)} samples/s"
-        known["work"] = f"{written(run.summary['cost_vs_er'], 2)} x plain replay"
+        known["compute"] = f"{written(run.summary['cost_vs_er'], 2)} x ER"
         known["state"] = f"{written(run.summary['state_mb'])} MB"
-        known["time"] = "{} s learning, {} s judging".format(*(written(s, 0) for s in seconds))
+        known["time"] = "{} s training, {} s evaluation".format(*(written(s, 0) for s in seconds))
     return known
 
 

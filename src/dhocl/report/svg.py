@@ -1,4 +1,4 @@
-"""Line plots and matrices as SVG inside a page. Names of classes and levels stay in the page's own text."""
+"""Line plots, bars and heatmaps as inline SVG."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from torch import Tensor
 
-# Each has a contrast of at least 3.4 to white and to near black, so that one figure serves light and dark.
+# Each has a contrast of at least 3.4 to white and to near black, for light and dark pages.
 COLOURS = ["#2f7fd0", "#d9681d", "#15976f", "#a561cf", "#d64560", "#1593a8", "#8a8f2a", "#7f868e"]
-INK = "#010203"  # stands for the colour of the page's text, which the page decides
-WIDTH = 4.6  # inches: narrow, so that text is legible where a phone shrinks the figure
-MARKED = 40  # evaluations up to which each gets a dot
+INK = "#010203"  # a placeholder, replaced by the text colour of the page
+WIDTH = 4.6  # inches: narrow, so that text stays legible on a phone
+MARKED = 40  # largest number of evaluations that are marked by dots
 
 STYLE: Any = {
     "svg.fonttype": "none",
@@ -44,11 +44,11 @@ class Line(NamedTuple):
     y: Sequence[float | None]  # None leaves a gap
     colour: str
     dashed: bool = False
-    name: str = ""  # told with each point of the line when it is pointed at
+    name: str = ""  # shown when the pointer is over a point of the line
 
 
 class Panel(NamedTuple):
-    """One of the plots that lie above each other on a common x axis."""
+    """One of several plots with a common x axis."""
 
     lines: list[Line]
     ylabel: str
@@ -57,7 +57,7 @@ class Panel(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """A point that says something when it is pointed at."""
+    """A point with a tooltip."""
 
     panel: int
     x: float
@@ -66,7 +66,7 @@ class Spot(NamedTuple):
 
 
 def plot(name: str, panels: list[Panel]) -> Markup:
-    """Panels over the samples seen; `name` keeps the ids of several figures on a page apart."""
+    """Panels over the samples seen; `name` makes the ids of a figure unique on a page."""
     return inline(plotted(panels), name, spots(panels))
 
 
@@ -85,7 +85,7 @@ def plotted(panels: list[Panel]) -> Figure:
 
 
 def spots(panels: list[Panel]) -> list[Spot]:
-    """Every point of the lines that have a name."""
+    """Tooltips for all points of the lines that have a name."""
     return [
         Spot(place, x, y, f"{line.name}, {x:,.0f} samples: {y:.3g}")
         for place, panel in enumerate(panels)
@@ -113,7 +113,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
 
 
 def bars(names: Sequence[str], values: Sequence[float], errors: Sequence[float], xlabel: str) -> Figure:
-    """A bar a name, from the top down, with its standard deviation."""
+    """One bar per name, from top to bottom, with its standard deviation."""
     with matplotlib.rc_context(STYLE | {"axes.grid.axis": "x"}):
         figure = Figure(figsize=(WIDTH, 0.6 + 0.22 * len(names)), layout="constrained")
         axes = figure.subplots()
@@ -133,7 +133,7 @@ def heatmaps(name: str, matrices: dict[str, Tensor], cuts: list[int]) -> Markup:
 
 
 def heatmapped(matrices: dict[str, Tensor], cuts: list[int]) -> Figure:
-    """(C, C) values in [0, 1] side by side under their titles, divided by lines before the rows in `cuts`."""
+    """Matrices (C, C) in [0, 1] side by side, by title, with lines before the rows in `cuts`."""
     with matplotlib.rc_context(STYLE | {"axes.grid": False}):
         figure = Figure(figsize=(WIDTH, WIDTH / len(matrices) + 0.5), layout="constrained")
         grid = figure.subplots(1, len(matrices), squeeze=False)[0]
@@ -153,7 +153,7 @@ def heatmapped(matrices: dict[str, Tensor], cuts: list[int]) -> Figure:
 
 
 def inline(figure: Figure, name: str, points: Sequence[Spot] = ()) -> Markup:
-    """The figure as an element of a page: ids of its own, the page's text colour, no reference outside."""
+    """The figure as an SVG element with unique ids, the text colour of the page, and no external reference."""
     text = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": name}):
         figure.savefig(text, format="svg", transparent=True, dpi=150, metadata={"Date": None})
@@ -167,7 +167,7 @@ def inline(figure: Figure, name: str, points: Sequence[Spot] = ()) -> Markup:
 
 
 def _circles(figure: Figure, points: Sequence[Spot]) -> Iterator[str]:
-    """What a point says is its title, which every browser shows; SVG counts points of 1/72 inch from the top."""
+    """Tooltips as SVG titles. SVG coordinates are points of 1/72 inch from the top."""
     height = figure.get_figheight() * 72
     for spot in points:
         x, y = figure.axes[spot.panel].transData.transform((spot.x, spot.y)) * 72 / figure.dpi

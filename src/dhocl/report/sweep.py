@@ -1,4 +1,4 @@
-"""The page of a sweep, with its tables and figures as files."""
+"""Write the report of a sweep: a page, tables and figures."""
 
 from __future__ import annotations
 
@@ -6,42 +6,49 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dhocl.checkpoint import write_atomically
-from dhocl.errors import InputError
-from dhocl.evaluate import POPULATIONS
-from dhocl.recipes import RECIPES, Growth, Recipe
-from dhocl.record import Record
+from dhocl.core.errors import InputError
+from dhocl.core.files import write_atomically
+from dhocl.experiment.evaluate import POPULATIONS
+from dhocl.experiment.recipes import RECIPES, Growth, Recipe
+from dhocl.experiment.record import Record
+from dhocl.experiment.sweep import FAILED, PlannedRun, SweepFolder
 from dhocl.report import exhibits
 from dhocl.report.page import templates, write_report
 from dhocl.report.reading import read
-from dhocl.report.tables import BOLD, PAIRED, Table, as_csv, as_latex, as_markdown, shown, spread, told
-from dhocl.sweep import FAILED, Entry, SweepFolder
+from dhocl.report.tables import BOLD, PAIRED, Table, as_csv, as_latex, as_markdown, gap_text, shown, spread
 
 
 class Section(NamedTuple):
-    """What the page says of a recipe."""
+    """The results of a recipe."""
 
     name: str
     recipe: Recipe
     scale: str
     seeds: int
     done: int
-    asked: int
+    planned: int
     failed: dict[str, str]  # run -> the last line of its traceback
     tables: list[Table]
     pictures: list[exhibits.Picture]
     statistics: list[dict[str, Any]]
-    pages: dict[str, str]  # panel -> where the page of its first run lies, with the tree to slide through and to fold
+    pages: dict[str, str]  # panel -> path of the page of its first run, which shows the growth of the tree
 
 
 def write_sweep_report(folder: Path) -> Path:
-    """index.html, tables/ as Markdown, CSV and LaTeX, figures/ as SVG and PNG."""
+    """Write index.html, tables/ (Markdown, CSV, LaTeX) and figures/ (SVG, PNG) to the folder of a sweep.
+
+    Args:
+        folder: of the sweep.
+
+    Returns:
+        The path of index.html.
+    """
     sweep = SweepFolder(folder)
     if not sweep.recipes:
-        raise InputError(f"{folder} holds no sweep: make one with `dhocl sweep RECIPE --out {folder}`")
+        raise InputError(f"{folder} has no sweep: make one with `dhocl sweep RECIPE --out {folder}`")
     sections = [section(sweep, name) for name in sweep.recipes]
-    words = {"shown": shown, "spread": spread, "told": told, "BOLD": BOLD, "PAIRED": PAIRED}
-    html = templates().get_template("sweep.html").render(sections=sections, populations=POPULATIONS, **words)
+    helpers = {"shown": shown, "spread": spread, "gap_text": gap_text, "BOLD": BOLD, "PAIRED": PAIRED}
+    html = templates().get_template("sweep.html").render(sections=sections, populations=POPULATIONS, **helpers)
     for part in sections:
         _write_files(folder, part)
     page = folder / "index.html"
@@ -76,7 +83,7 @@ def section(sweep: SweepFolder, name: str) -> Section:
     )
 
 
-def _pages(sweep: SweepFolder, entries: list[Entry]) -> dict[str, str]:
+def _pages(sweep: SweepFolder, entries: list[PlannedRun]) -> dict[str, str]:
     pages: dict[str, str] = {}
     for entry in entries:
         record = sweep.record(entry)
@@ -86,7 +93,7 @@ def _pages(sweep: SweepFolder, entries: list[Entry]) -> dict[str, str]:
     return pages
 
 
-def _problem(sweep: SweepFolder, entry: Entry) -> str:
+def _problem(sweep: SweepFolder, entry: PlannedRun) -> str:
     path = sweep.record(entry).folder / FAILED
     return path.read_text().strip().splitlines()[-1] if path.exists() else ""
 

@@ -1,4 +1,4 @@
-"""A table of numbers, and the ways to write it down."""
+"""Tables of metrics as Markdown, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from dhocl.report.reading import MISSING, NUMBERS, OPEN_AAUC, Number, written
 MORE = [
     OPEN_AAUC,
     Number("ms_mistakes", "MS over mistakes only.", digits=2, sign=-1),
-    Number("cost_vs_er", "Pixels passed through the network while learning; plain replay is 1.", digits=2, sign=-1),
-    Number("state_mb", "Size of the learner's state at the end: network, buffer, heads, optimizer, in MB.", sign=-1),
-    Number("samples_per_second", "Samples learned a second on the machine that ran it.", digits=0),
+    Number("cost_vs_er", "Pixels passed through the network while learning, relative to ER.", digits=2, sign=-1),
+    Number("state_mb", "Final size of the learner's state: network, buffer, heads, optimizer, in MB.", sign=-1),
+    Number("samples_per_second", "Samples learned per second on the machine of the run.", digits=0),
 ]
 KNOWN = {number.name: number for number in [*NUMBERS, *MORE]} | {
     f"{name}.{place}": Number(f"{name} {level}", meaning, sign=sign)
@@ -24,26 +24,29 @@ KNOWN = {number.name: number for number in [*NUMBERS, *MORE]} | {
     for name, meaning, sign in (
         ("A_AUC", "Accuracy of the level, averaged over all evaluations, in percent.", 1),
         ("A_last", "Accuracy of the level at the end, in percent.", 1),
-        ("F_last", "How far its classes fell from their best end of a group, in percent points.", -1),
+        (
+            "F_last",
+            "Forgetting: best accuracy of a class at an earlier group end minus the last, in percent points.",
+            -1,
+        ),
     )
 }
 KNOWN["pw_js.group_ends"] = Number(
-    "pw-JS", "IIRC: precision-weighted Jaccard similarity of predicted and true labels at the ends of groups, percent."
+    "pw-JS", "IIRC: precision-weighted Jaccard similarity of predicted and true labels at group ends, in percent."
 )
-
 
 BOLD = "Bold: the best row and, with several seeds, rows whose paired difference to it is not distinct from 0 (95 %)."
 PAIRED = (
-    "Paired differences to the best row of each column: mean ± half the 95 % interval (Student's t), in brackets the "
-    "number of seeds that both rows have."
+    "Paired differences to the best row of each column: mean ± half the 95 % interval (Student's t), and in brackets "
+    "the number of common seeds."
 )
 
 
 class Cell(NamedTuple):
     values: dict[StreamKey, float]
-    printed: float | None  # in the paper
-    best: bool = False  # or not distinct from the best
-    gap: Difference | None = None  # to the best row of the column; None for that row itself
+    printed: float | None  # result of the paper
+    best: bool = False  # the best, or not distinct from it
+    gap: Difference | None = None  # to the best row of the column; None for the best row
 
 
 class Line(NamedTuple):
@@ -59,7 +62,7 @@ class Table(NamedTuple):
 
     @property
     def paired(self) -> bool:
-        """Some rows have several streams in common."""
+        """Whether any rows have several streams in common."""
         return any(cell.gap and cell.gap.pairs > 1 for line in self.lines for cell in line.cells)
 
     @property
@@ -68,7 +71,7 @@ class Table(NamedTuple):
 
 
 def lookup(summary: Mapping[str, Any], path: str) -> float | None:
-    """A number of a summary by its name, also inside another: by key, or by place among the levels from the finest up.
+    """A metric of a summary by name. A dotted part is a key, or an index into the levels: -1 is the finest.
 
     >>> lookup({"open.AAUC": 50.0, "A_AUC": {"0": 70.0, "10": 30.0, "2": 40.0}}, "A_AUC.-1")
     30.0
@@ -94,10 +97,10 @@ def tabulate(
     printed: Mapping[str, Mapping[str, float]],
     bounds: Collection[str] = (),
 ) -> Table:
-    """A line for each row of `summaries`, which are of its finished runs.
+    """A table with a line for each row of `summaries`, its finished runs.
 
-    Marked are the best mean of each number, and the rows whose paired difference to it is not distinct from 0. Rows
-    named in `bounds` are there to be compared with and are not marked.
+    The best mean of each metric is marked, and rows whose paired difference to it is not distinct from 0. Rows in
+    `bounds` are not marked.
     """
     numbers = [KNOWN[name] for name in names]
     lines = []
@@ -123,17 +126,17 @@ def tabulate(
 
 
 def shown(cell: Cell, number: Number) -> str:
-    """The mean."""
+    """The mean as text."""
     return written(mean(cell.values.values()), number.digits) if cell.values else MISSING
 
 
 def spread(cell: Cell, number: Number) -> str:
-    """The standard deviation of a sample, nothing for a single one."""
+    """The sample standard deviation as text; empty for a single value."""
     return written(stdev(cell.values.values()), number.digits) if len(cell.values) > 1 else ""
 
 
-def told(cell: Cell, number: Number) -> str:
-    """The paired difference to the best row, with a digit more, and the number of pairs."""
+def gap_text(cell: Cell, number: Number) -> str:
+    """The paired difference to the best row, with one more digit, and the number of pairs."""
     if cell.gap is None:
         return "best" if cell.best else MISSING
     half = f" ± {written(cell.gap.half, number.digits + 1)}" if cell.gap.half is not None else ""
@@ -151,10 +154,10 @@ def as_markdown(table: Table) -> str:
             cells.append(text + (f" ({cell.printed:g})" if cell.printed is not None else ""))
         lines.append([line.name, *cells])
     note = f"Mean ± standard deviation over {table.seeds} seeds. " if table.seeds > 1 else ""
-    note += "In brackets what the paper prints. " if table.printed else ""
+    note += "In brackets the result of the paper. " if table.printed else ""
     text = f"**{table.title}**\n\n" + _grid(lines) + f"\n{note}{BOLD}\n"
     if table.paired:
-        gaps = [[line.name, *map(told, line.cells, table.numbers)] for line in table.lines]
+        gaps = [[line.name, *map(gap_text, line.cells, table.numbers)] for line in table.lines]
         text += f"\n{PAIRED}\n\n" + _grid([*lines[:2], *gaps])
     return text
 
@@ -164,7 +167,7 @@ def _grid(lines: Sequence[Sequence[str]]) -> str:
 
 
 def as_csv(table: Table) -> str:
-    """A line per row and seed, as exact as it was measured, and the paper's as a seed of their own."""
+    """A line per row and seed with full precision; the results of the paper have the seed "paper"."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["row", "seed", *(number.name for number in table.numbers)])
@@ -178,7 +181,7 @@ def as_csv(table: Table) -> str:
 
 
 def as_latex(table: Table) -> str:
-    """For booktabs."""
+    """A LaTeX table for the package booktabs."""
     heads = [_escaped(number.name) + (r" $\downarrow$" if number.sign < 0 else "") for number in table.numbers]
     rows = []
     for line in table.lines:

@@ -1,4 +1,4 @@
-"""The tree as it grew: every node has one place for all times, so a slider need only show and hide."""
+"""The drawing of the growing tree. Positions of nodes do not change over time, so the slider only shows and hides."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 from math import cos, degrees, pi, sin, tau
 from typing import Any, NamedTuple
 
-from dhocl.taxonomy import UNKNOWN, Taxonomy
+from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 
-HALF = 500  # the drawing is a square around its centre
-HOLE = 40  # radius inside which there is nothing
+HALF = 500  # half the side of the drawing, whose origin is in its centre
+HOLE = 40  # radius of the empty centre
 GAP = 8  # between a node and its name
-LETTER, HEIGHT = 6.3, 11  # room that a letter takes along and across a line
-LEAST, LONGEST = 3, 26  # letters: no name is cut shorter, none of the finest level is shown longer
+LETTER, HEIGHT = 6.3, 11  # width and height of a letter
+LEAST, LONGEST = 3, 26  # letters of a shortened name: at least, and at the finest level at most
 
 
 class Node(NamedTuple):
@@ -22,18 +22,18 @@ class Node(NamedTuple):
     rank: str
     place: int  # of its level, 0 for the coarsest
     loose: bool  # unanchored at the end
-    label: str  # the name as far as there is room, maybe empty
+    label: str  # the name, shortened or empty if there is no room
     label_x: float
     label_y: float
-    turn: float  # of the label, degrees
-    anchor: str  # end of the label that is at its point
+    turn: float  # rotation of the label in degrees
+    anchor: str  # text-anchor of the label
 
 
 class Link(NamedTuple):
     child: int
     parent: int
     path: str
-    last: bool  # it is there at the end
+    last: bool  # whether it exists at the end
 
 
 class Branch(NamedTuple):
@@ -45,7 +45,7 @@ class Branch(NamedTuple):
 
 
 def walk(taxonomy: Taxonomy) -> list[int]:
-    """All nodes, each followed by its descendants, siblings by arrival; roots of finer levels come last."""
+    """All nodes, each followed by its descendants; siblings by arrival, roots of finer levels last."""
     found: list[int] = []
     stack = roots(taxonomy)[::-1]
     while stack:
@@ -60,7 +60,7 @@ def roots(taxonomy: Taxonomy) -> list[int]:
 
 
 class Rings:
-    """A circle for each level, the finest outermost with its names around it; other names point inward."""
+    """A circle for each level, the finest outermost with its names outside; other names are inside their circles."""
 
     def __init__(self, taxonomy: Taxonomy) -> None:
         levels, finest = taxonomy.levels, taxonomy.levels[-1]
@@ -68,14 +68,14 @@ class Rings:
         crowded = tau * HALF / len(names) < HEIGHT
         letters = 0 if crowded else min(LONGEST, max(LEAST, *map(len, names)))
         rim = HALF - 2 * GAP - LETTER * letters
-        step = (rim - HOLE) / (len(levels) - 0.3)  # the last step is shorter: it holds no names
+        step = (rim - HOLE) / (len(levels) - 0.3)  # the last step is shorter: it has no names
         self.finest = finest
         self.radius = {level: HOLE + step * (place + 1) for place, level in enumerate(levels)} | {finest: rim}
         self.room = {level: int((step - 2 * GAP) / LETTER) for level in levels} | {finest: letters}
 
 
 def draw(taxonomy: Taxonomy, ranks: list[str]) -> list[Node]:
-    """A node by id on the ring of its level, at the angle of the middle of its descendants."""
+    """Nodes by id, on the ring of their level, at the mean angle of their descendants."""
     if not len(taxonomy):
         return []
     rings, angle, loose = Rings(taxonomy), angles(taxonomy), set(taxonomy.unanchored)
@@ -101,9 +101,9 @@ def draw(taxonomy: Taxonomy, ranks: list[str]) -> list[Node]:
 
 
 def angles(taxonomy: Taxonomy) -> list[float]:
-    """By node: those without children share the circle evenly, others are midway between theirs.
+    """Angles by node: leaves are evenly spaced, others are midway between their first and last child.
 
-    A merged class lies under the one it was merged into.
+    A merged class has the angle of its accepted class.
     """
     order = walk(taxonomy)
     ends = [node for node in order if not taxonomy.children(node)]
@@ -117,7 +117,7 @@ def angles(taxonomy: Taxonomy) -> list[float]:
 
 
 def links(taxonomy: Taxonomy) -> list[Link]:
-    """Every link there ever was, once; it leaves both ends along the radius."""
+    """All links over time, without duplicates, as curves that start and end along the radius."""
     ever = dict.fromkeys((event.node, event.parent) for event in taxonomy.events if event.kind == "link")
     if not ever:
         return []
@@ -134,7 +134,7 @@ def links(taxonomy: Taxonomy) -> list[Link]:
 
 
 def events(taxonomy: Taxonomy) -> list[dict[str, Any]]:
-    """The history, for the page's script."""
+    """The events, for the script of the page."""
     return [json.loads(event.to_json()) for event in taxonomy.events]
 
 
@@ -151,7 +151,7 @@ def branches(taxonomy: Taxonomy, ranks: list[str]) -> list[Branch]:
 
 
 def _named(taxonomy: Taxonomy, rings: Rings, level: int, angle: list[float]) -> list[int]:
-    """Nodes of a level whose names do not run into each other; none if that leaves out more than half."""
+    """Nodes of a level whose names do not overlap; none if that leaves out more than half."""
     if rings.room[level] < LEAST:
         return []
     radius = rings.radius[level]

@@ -1,1 +1,1 @@
-"""The learner as a service: observations come in over HTTP and are learned from within seconds."""
+"""An HTTP service: observations are learned within seconds, and images predicted at any time."""

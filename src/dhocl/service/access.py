@@ -1,4 +1,4 @@
-"""Who may do what, and how much of it, before anything is read or run."""
+"""Access control and size limits, checked before a request is processed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dhocl.errors import InputError
+from dhocl.core.errors import InputError
 
-OPEN = {"/", "/health", "/openapi.json"}  # tell nothing of what was learned
+OPEN = {"/", "/health", "/openapi.json"}  # never need a token: they reveal nothing that was learned
 READING = {"GET", "HEAD", "OPTIONS"}
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 SHORTEST = 16  # characters of a token
-HELD = 8  # request bodies of the largest size that may be in memory at once
-PATIENCE = 30.0  # seconds that the next piece of a body may take
+HELD = 8  # limit of all request bodies in memory, in bodies of the largest size
+PATIENCE = 30.0  # seconds until the next piece of a body must arrive
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -37,15 +37,15 @@ def read_token(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--token-file {file} can not be read: {error}") from None
     if len(token) < SHORTEST or len(token.split()) != 1:
-        raise InputError(f"--token-file {file}: expected one word of at least {SHORTEST} characters")
+        raise InputError(f"--token-file {file}: expected at least {SHORTEST} characters without spaces")
     return token
 
 
 class Guard:
-    """Every request passes here first.
+    """Middleware that checks every request.
 
-    With a token, whatever writes must bear it (and what reads too, by option). Without one only requests to this very
-    machine by its own name are answered, and pages of other sites can not write through a visitor's browser.
+    With a token, requests that write must send it, and with `protect_reading` those that read, too. Without a token,
+    only requests to localhost are accepted. Requests that write must not come from pages of other origins (CSRF).
     """
 
     def __init__(self, app: ASGIApp, token: str | None, protect_reading: bool, most_bytes: int) -> None:
@@ -71,12 +71,12 @@ class Guard:
 
         async def limited() -> Message:
             nonlocal taken, complete
-            if complete:  # who asks now waits for the end of the connection
+            if complete:  # the next message is the end of the connection
                 return await receive()
             try:
                 message = await asyncio.wait_for(receive(), PATIENCE)
             except TimeoutError:
-                raise HTTPException(408, f"nothing came for {PATIENCE:.0f} seconds") from None
+                raise HTTPException(408, f"no data for {PATIENCE:.0f} seconds") from None
             complete = not message.get("more_body", False)
             size = len(message.get("body", b""))
             taken += size
@@ -99,9 +99,9 @@ class Guard:
     def _check(self, scope: Scope, headers: Headers) -> None:
         host = headers.get("host", "")
         if self._token is None and _name(host) not in LOOPBACK:
-            raise HTTPException(400, "without a token only requests to localhost are answered")
+            raise HTTPException(400, "without a token only requests to localhost are accepted")
         if scope["method"] not in READING and "origin" in headers and urlsplit(headers["origin"]).netloc != host:
-            raise HTTPException(403, "a page of another site can not use this service")
+            raise HTTPException(403, "requests from pages of other origins are refused")
         if _needs_token(scope["method"], scope["path"], self._protect_reading):
             self._check_token(headers.get("authorization", ""))
         if headers.get("content-length", "0").isdigit() and int(headers.get("content-length", "0")) > self._most:
@@ -112,21 +112,21 @@ class Guard:
         if self._token is None:
             return
         if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._token.encode()):
-            raise HTTPException(401, "give the token: Authorization: Bearer ...", {"WWW-Authenticate": "Bearer"})
+            raise HTTPException(401, "send the token: Authorization: Bearer ...", {"WWW-Authenticate": "Bearer"})
 
 
 def describe_access(app: FastAPI, protect_reading: bool) -> None:
-    """Say in the OpenAPI description who must bear the token."""
+    """Add to the OpenAPI description which requests need the token."""
     describe = app.openapi
 
     def described() -> dict[str, Any]:
-        told = describe()
-        told["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        for path, operations in told["paths"].items():
+        schema = describe()
+        schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        for path, operations in schema["paths"].items():
             for method, operation in operations.items():
                 if _needs_token(method.upper(), path, protect_reading):
                     operation["security"] = [{"token": []}]
-        return told
+        return schema
 
     app.openapi = described  # type: ignore[method-assign]
 
@@ -136,7 +136,7 @@ def _needs_token(method: str, path: str, protect_reading: bool) -> bool:
 
 
 def _name(host: str) -> str:
-    """Of a Host header, without the port."""
+    """The host name in a Host header, without the port."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

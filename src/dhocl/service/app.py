@@ -1,4 +1,4 @@
-"""The application: its routes, and how it says no."""
+"""The application: routes and error responses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def create_app(service: Service, token: str | None = None, protect_reading: bool
         await anyio.to_thread.run_sync(service.stop)
 
     app = FastAPI(title="dhocl", version=dhocl.__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
-    _tell_problems(app)
+    _handle_errors(app)
     add_writing(app, service)
     add_reading(app, service)
     if token:
@@ -35,8 +35,8 @@ def create_app(service: Service, token: str | None = None, protect_reading: bool
     return Guard(app, token, protect_reading, service.limits.body_bytes)
 
 
-def _tell_problems(app: FastAPI) -> None:
-    """Every error is {"detail": one line about the request}."""
+def _handle_errors(app: FastAPI) -> None:
+    """Every error response is {"detail": one line}."""
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -49,8 +49,8 @@ def _tell_problems(app: FastAPI) -> None:
             route for route in app.routes if isinstance(route, Route) and route.matches(request.scope)[0] != Match.NONE
         ]
         allowed = sorted({method for route in routes for method in route.methods or ()})
-        return JSONResponse({"detail": f"that takes {' or '.join(allowed)}"}, 405, {"Allow": ", ".join(allowed)})
+        return JSONResponse({"detail": f"use {' or '.join(allowed)}"}, 405, {"Allow": ", ".join(allowed)})
 
     @app.exception_handler(Exception)
     async def defect(_: Request, __: Exception) -> JSONResponse:
-        return JSONResponse({"detail": "something is wrong with the service"}, 500)
+        return JSONResponse({"detail": "internal error of the service: see its log"}, 500)

@@ -1,4 +1,4 @@
-"""Asks a knowledge source about new classes, beside the learner: a slow source delays the tree and nothing else."""
+"""Query a knowledge source from a thread of the service, so that a slow source does not delay learning."""
 
 from __future__ import annotations
 
@@ -7,70 +7,58 @@ import time
 from collections.abc import Callable
 from threading import Event, Thread
 
+from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.knowledge import KnowledgeSource, Statement, Synonym
-from dhocl.knowledge.source import is_final
-from dhocl.taxonomy import UNKNOWN, Taxonomy
+from dhocl.knowledge.asking import Asker
 
-PAUSE = 0.5  # seconds between looks at the tree
-LONGEST = 3600.0  # seconds until a class without an answer is asked about again
+PAUSE = 0.5  # seconds between checks of the tree
+LONGEST = 3600.0  # longest time in seconds between two queries about a class
 
 
-class Asker:
-    """A class is asked about when it comes, and 1, 2, 4, 8, ... seconds after that until it has a parent just above.
+class AskingThread:
+    """Queries new classes and retries unplaced ones (see `Asker`; time in seconds). `answered` gets new statements.
 
-    What the source says goes to `hear`, without what the tree knows already. Classes that have their place when they
-    are first seen are not asked about: a tree file has told of them, or an answer before a restart.
+    A class that is placed when it is first seen, by a tree file or before a restart, is not queried. `stop` does not
+    wait for a query in progress; the class is queried again after a restart.
     """
 
     def __init__(
-        self, source: KnowledgeSource, tree: Callable[[], Taxonomy], hear: Callable[[list[Statement]], None]
+        self, source: KnowledgeSource, tree: Callable[[], Taxonomy], answered: Callable[[list[Statement]], None]
     ) -> None:
-        self._source = source
+        self._asker = Asker(source, longest=LONGEST)
         self._tree = tree
-        self._hear = hear
+        self._answered = answered
         self._met = 0  # nodes seen so far
-        self._waiting: dict[int, tuple[float, float]] = {}  # node -> when it was first asked about, is next
         self._stopping = Event()
-        self._thread = Thread(target=self._run, name="asker", daemon=True)  # a source may hang
+        self._thread = Thread(target=self._run, name="asking", daemon=True)  # a source may hang
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask no more. What is under way is not waited for; the class is asked about again after a restart."""
         self._stopping.set()
-        if close := getattr(self._source, "close", None):
-            close()
+        self._asker.close()
 
     def _run(self) -> None:
         while not self._stopping.wait(PAUSE):
-            self.look(time.monotonic())
+            self.poll(time.monotonic())
 
-    def look(self, now: float) -> None:
-        """Ask about whatever is due."""
+    def poll(self, now: float) -> None:
+        """Query the classes that are new or due."""
         tree = self._tree()
-        for node in range(self._met, len(tree)):
-            if not _placed(node, tree):
-                self._waiting[node] = (now, now)
+        fresh = range(self._met, len(tree))
+        new = [node for node in fresh if tree.accepted(node) == node and not _placed(node, tree)]
         self._met = len(tree)
-        for node, (first, due) in list(self._waiting.items()):
-            if tree.accepted(node) != node:
-                del self._waiting[node]
-            elif due <= now and not self._stopping.is_set():
-                self._ask(node, tree, first, now)
-
-    def _ask(self, node: int, tree: Taxonomy, first: float, now: float) -> None:
-        try:
-            answer = list(self._source.query(tree.labels[node], tree))
-            if news := [said for said in answer if not _known(said, tree)]:
-                self._hear(news)
-        except Exception as problem:  # of any kind: the thread must live on
-            logging.getLogger(__name__).warning("no answer about %s: %s", tree.labels[node], problem)
-            answer = []
-        if is_final(answer, tree.labels[node].level):
-            del self._waiting[node]
-        else:
-            self._waiting[node] = (first, now + min(LONGEST, max(1.0, now - first)))
+        for node in [*new, *self._asker.due(tree, now)]:
+            if self._stopping.is_set():
+                return
+            news = [statement for statement in self._asker.ask(node, tree, now) if not _known(statement, tree)]
+            try:
+                if news:
+                    self._answered(news)
+            except Exception as problem:  # such as a full disk: the thread must keep running
+                logging.getLogger(__name__).warning("an answer could not be stored: %s", problem)
+                self._asker.waiting[node] = (now, now + 1)
 
 
 def _placed(node: int, tree: Taxonomy) -> bool:
@@ -78,8 +66,8 @@ def _placed(node: int, tree: Taxonomy) -> bool:
     return bool(tree.children(node)) if level == 0 else parent != UNKNOWN and tree.labels[parent].level == level - 1
 
 
-def _known(said: Statement, tree: Taxonomy) -> bool:
-    a, b = said
+def _known(statement: Statement, tree: Taxonomy) -> bool:
+    a, b = statement
     if a not in tree or b not in tree:
         return False
-    return tree.id(a) == tree.id(b) if isinstance(said, Synonym) else tree.parent(tree.id(a)) == tree.id(b)
+    return tree.id(a) == tree.id(b) if isinstance(statement, Synonym) else tree.parent(tree.id(a)) == tree.id(b)

@@ -1,4 +1,4 @@
-"""Requests with images: multipart forms, or JSON with base64."""
+"""Parse requests with images: multipart forms, or JSON with base64."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Limits:
-    queue: int = 1000  # entries that may wait
-    batch: int = 64  # images a request
+    queue: int = 1000  # entries that may wait to be learned
+    batch: int = 64  # images per request
     image_bytes: int = 8 * 2**20
     pixels: int = 25_000_000
 
     @property
     def body_bytes(self) -> int:
-        """Room for one image of the largest size in base64, or for many common ones."""
+        """Enough for one image of the largest size in base64, or for many of usual size."""
         return 4 * self.image_bytes
 
 
@@ -55,7 +55,7 @@ async def read_observations(request: Request, limits: Limits) -> list[Named]:
         _check_count(len(given), limits)
         return [Named(o.name, o.rank, _decoded(o.image, place, limits)) for place, o in enumerate(given)]
 
-    return await run_sync(parsed)  # megabytes: everybody else would wait
+    return await run_sync(parsed)  # in a thread: megabytes of JSON would block the event loop
 
 
 async def read_images(request: Request, limits: Limits) -> list[bytes]:
@@ -73,12 +73,12 @@ async def read_images(request: Request, limits: Limits) -> list[bytes]:
 
 
 def one_line(error: ValidationError) -> str:
-    """Where and what, of the first thing that is wrong."""
+    """Place and message of the first error."""
     return described(error.errors(include_url=False, include_input=False)[0])
 
 
 def described(error: object) -> str:
-    """One of pydantic's errors as a line."""
+    """An error of pydantic as one line."""
     assert isinstance(error, dict)
     where = ".".join(str(step) for step in error["loc"] if step not in ("body", "query", "path"))
     what = str(error["msg"]).removeprefix("Value error, ")
@@ -113,7 +113,7 @@ async def _uploads(form: FormData, limits: Limits) -> list[bytes]:
     contents = []
     for place, file in enumerate(files):
         if not isinstance(file, UploadFile):
-            raise HTTPException(422, f"image {place} is no file: send it with a file name")
+            raise HTTPException(422, f"image {place} is not a file: send it with a file name")
         _check_size(file.size or 0, place, limits)
         contents.append(await file.read())
     return contents
@@ -136,9 +136,9 @@ def _decoded(text: str, place: int, limits: Limits) -> bytes:
 
 def _check_count(count: int, limits: Limits) -> None:
     if count == 0:
-        raise HTTPException(422, "no image is given")
+        raise HTTPException(422, "the request has no image: send at least one")
     if count > limits.batch:
-        raise HTTPException(413, f"{count} images: at most {limits.batch} are taken at once")
+        raise HTTPException(413, f"{count} images: send at most {limits.batch} per request")
 
 
 def _check_size(size: int, place: int, limits: Limits) -> None:

@@ -1,4 +1,4 @@
-"""The one thread that changes the model: it works off the journal, again from the last checkpoint after a crash."""
+"""The thread that changes the model. It applies the entries of the journal, after a crash from the last checkpoint."""
 
 from __future__ import annotations
 
@@ -14,62 +14,65 @@ from typing import Any
 
 import numpy as np
 
-from dhocl.errors import InputError
+from dhocl.core.errors import InputError
 from dhocl.service import images
 from dhocl.service.journal import Entry, Journal, Outcome
-from dhocl.service.model import Model, View
+from dhocl.service.served import ServedModel, Snapshot
 
 logger = logging.getLogger(__name__)
 
-LINGER = 0.1  # seconds that the first of a micro-batch waits for others
-WINDOW = 30.0  # seconds that the throughput is of
+LINGER = 0.1  # seconds that the first entry of a micro-batch waits for others
+WINDOW = 30.0  # seconds over which throughput is measured
 
 
 @dataclass(frozen=True)
 class Pace:
-    """When to write a checkpoint: whichever comes first."""
+    """Write a checkpoint after so many entries or seconds, whichever comes first."""
 
     entries: int = 1000
     seconds: float = 60.0
 
 
 class Engine:
-    """`view` is the model as of the last micro-batch; `announce` hears of every change, in this engine's thread."""
+    """Applies the journal to a model.
+
+    `snapshot` is the model after the last micro-batch. `announce` is called with every change, in the engine's thread.
+    """
 
     def __init__(
         self,
         folder: Path,
-        model: Model,
+        served: ServedModel,
         journal: Journal,
         announce: Callable[[list[tuple[str, Any]]], None],
         most_pixels: int,
         pace: Pace,
     ) -> None:
         self._folder = folder
-        self._model = model
+        self._served = served
         self._journal = journal
         self._announce = announce
         self._most_pixels = most_pixels
         self._pace = pace
-        self._saved = model.applied  # the entry up to which the last checkpoint goes
-        self._tried, self._tried_at = model.applied, time.monotonic()  # when there was to be one
+        self._saved = served.applied  # last entry in the last checkpoint
+        self._tried, self._tried_at = served.applied, time.monotonic()  # last attempt to write a checkpoint
         self._began = time.monotonic()
-        self._learned_at: deque[tuple[float, int]] = deque(maxlen=1000)  # when, and how many
+        self._learned_at: deque[tuple[float, int]] = deque(maxlen=1000)  # (time, observations)
         self._wake, self._stopping = Event(), Event()
         self._thread = Thread(target=self._run, name="engine")
-        self.view: View = model.view()
+        self.snapshot: Snapshot = Snapshot(served)
         self.failed = False
-        self._check(model)
+        self._check(served)
 
     def start(self) -> None:
         self._thread.start()
 
     def wake(self) -> None:
-        """Something was appended."""
+        """Call this after appending to the journal."""
         self._wake.set()
 
     def stop(self) -> None:
-        """Finish the micro-batch, write a checkpoint."""
+        """Finish the current micro-batch and write a checkpoint."""
         self._stopping.set()
         self._wake.set()
         self._thread.join()
@@ -80,7 +83,7 @@ class Engine:
 
     @property
     def per_second(self) -> float:
-        """Observations learned, over the last half minute."""
+        """Observations learned per second, over the last WINDOW seconds."""
         now = time.monotonic()
         window = min(WINDOW, max(1.0, now - self._began))
         return sum(count for when, count in list(self._learned_at) if now - when <= window) / window
@@ -96,17 +99,17 @@ class Engine:
             self.save()
         except Exception:
             self.failed = True
-            logger.exception("the engine has stopped; nothing accepted is lost: mend the cause and start again")
+            logger.exception("learning has stopped; accepted entries are not lost: fix the cause and restart")
 
     def turn(self) -> bool:
-        """Apply a micro-batch, if something waits."""
+        """Apply a micro-batch. False if no entry is queued."""
         if entries := self._next():
             self._apply(entries)
         return bool(entries)
 
     def _next(self) -> list[Entry]:
-        """A micro-batch as it was before a crash; else observations that follow one another, or a revision alone."""
-        entries = self._journal.after(self._model.applied, self._model.classifier.batch)
+        """The next micro-batch: the same as before a crash, else consecutive observations or one revision."""
+        entries = self._journal.after(self._served.applied, self._served.batch)
         if not entries:
             return []
         first = entries[0]
@@ -117,22 +120,22 @@ class Engine:
 
     def _apply(self, entries: Sequence[Entry]) -> None:
         replayed = entries[0].step is not None
-        step = self._model.step + 1
-        version = self.view.taxonomy.version
+        step = self._served.step + 1
+        version = self.snapshot.taxonomy.version
         try:
             outcomes = self._observe(entries) if entries[0].kind == "observation" else self._revise(entries[0])
-        except Exception:  # the model may be half changed: take the last whole one, and go on without these
+        except Exception:  # the model may be in an invalid state: reload the checkpoint and skip these entries
             logger.exception("entries %d to %d can not be learned", entries[0].number, entries[-1].number)
             self._settle(step, [Outcome(e.number, "refused", {"reason": "the learner failed"}) for e in entries])
             self._restore()
             return
-        self._model.step = step
-        self._model.applied = entries[-1].number
-        self._model.refused += sum(o.state == "refused" for o in outcomes if entries[0].kind == "observation")
+        self._served.step = step
+        self._served.applied = entries[-1].number
+        self._served.refused += sum(o.state == "refused" for o in outcomes if entries[0].kind == "observation")
         if not replayed:
             self._settle(step, outcomes)
-        self.view = self._model.view()
-        self._tell(entries, outcomes, version)
+        self.snapshot = Snapshot(self._served)
+        self._publish(entries, outcomes, version)
 
     def _observe(self, entries: Sequence[Entry]) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}
@@ -146,7 +149,7 @@ class Engine:
                 outcomes[entry.number] = Outcome(entry.number, "refused", {"reason": str(error)})
         if learnable:
             labels = [(entry.content["name"], entry.content["rank"]) for entry in learnable]
-            for entry, guess in zip(learnable, self._model.learn(arrays, labels), strict=True):
+            for entry, guess in zip(learnable, self._served.learn(arrays, labels), strict=True):
                 outcomes[entry.number] = Outcome(entry.number, "done", {"predicted": guess})
             self._learned_at.append((time.monotonic(), len(learnable)))
         return [outcomes[entry.number] for entry in entries]
@@ -156,64 +159,64 @@ class Engine:
             raise InputError((entry.outcome or {})["reason"])
         content = self._journal.image(entry.number)
         assert content is not None
-        return images.pixels(content, self._model.classifier.image_size, self._most_pixels)
+        return images.pixels(content, self._served.model.config.image_size, self._most_pixels)
 
     def _revise(self, entry: Entry) -> list[Outcome]:
         try:
             if entry.state == "refused":
                 raise InputError((entry.outcome or {})["reason"])
-            self._model.revise(entry.content)
+            self._served.revise(entry.content)
         except InputError as error:
-            logger.warning("revision %d is refused: %s", entry.number, error)
+            logger.warning("refused revision %d: %s", entry.number, error)
             return [Outcome(entry.number, "refused", {"reason": str(error)})]
         return [Outcome(entry.number, "done", {})]
 
     def _settle(self, step: int, outcomes: list[Outcome]) -> None:
-        """On disk, however long the disk takes to have room."""
+        """Write outcomes to the journal; on a full disk, retry until it succeeds."""
         while True:
             try:
                 return self._journal.settle(step, outcomes)
             except sqlite3.OperationalError as error:
                 logger.error("the journal can not be written: %s", error)
                 if self._stopping.wait(1.0):
-                    raise  # without a checkpoint: what is not noted as learned is learned again after a restart
+                    raise  # without a checkpoint: entries without an outcome are learned again after a restart
 
     def _restore(self) -> None:
-        model = Model.load(self._folder)
-        if model is None:
-            raise InputError(f"{self._folder} holds no whole checkpoint")
-        self._check(model)
-        self._model, self._saved, self._tried = model, model.applied, model.applied
+        served = ServedModel.load(self._folder)
+        if served is None:
+            raise InputError(f"{self._folder} has no intact checkpoint: restore one")
+        self._check(served)
+        self._served, self._saved, self._tried = served, served.applied, served.applied
 
-    def _check(self, model: Model) -> None:
-        if not self._journal.whole(model.applied):
+    def _check(self, served: ServedModel) -> None:
+        if not self._journal.whole(served.applied):
             raise InputError(
-                f"the journal in {self._folder.parent} does not go on where its checkpoint ends: restore it"
+                f"the journal in {self._folder.parent} does not continue its checkpoint: restore it from a backup"
             )
 
     def _save_if_due(self) -> None:
         waited = time.monotonic() - self._tried_at
-        if self._model.applied - self._tried >= self._pace.entries or waited >= self._pace.seconds:
+        if self._served.applied - self._tried >= self._pace.entries or waited >= self._pace.seconds:
             self.save()
 
     def save(self) -> None:
-        """A checkpoint, if something has changed since the last."""
-        self._tried, self._tried_at = self._model.applied, time.monotonic()
-        if self._model.applied == self._saved:
+        """Write a checkpoint, if the model has changed since the last."""
+        self._tried, self._tried_at = self._served.applied, time.monotonic()
+        if self._served.applied == self._saved:
             return
         try:
-            self._model.save(self._folder)
-            before, self._saved = self._saved, self._model.applied
-            self._journal.prune(covered=before)  # of two checkpoints the older one may be needed
+            self._served.save(self._folder)
+            before, self._saved = self._saved, self._served.applied
+            self._journal.prune(covered=before)  # the older checkpoint may still be needed
         except (OSError, sqlite3.OperationalError) as error:
-            logger.error("no checkpoint could be written: %s", error)
+            logger.error("a checkpoint could not be written: %s", error)
 
-    def _tell(self, entries: Sequence[Entry], outcomes: Sequence[Outcome], version: int) -> None:
+    def _publish(self, entries: Sequence[Entry], outcomes: Sequence[Outcome], version: int) -> None:
         news: list[tuple[str, Any]] = [
             ("observation", entry._replace(state=outcome.state, outcome=outcome.outcome))
             for entry, outcome in zip(entries, outcomes, strict=True)
             if entry.kind == "observation"
         ]
-        if self.view.taxonomy.version > version:
+        if self.snapshot.taxonomy.version > version:
             news.append(("taxonomy", version))
         self._announce([*news, ("metrics", None)])

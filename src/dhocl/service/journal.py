@@ -1,8 +1,8 @@
-"""What was accepted, in one numbered sequence, on disk before anybody is told so.
+"""The journal: a numbered sequence of accepted entries. An entry is on disk before it is acknowledged.
 
-Observations and revisions of the tree share the numbers and are applied in their order. A model that stands at number n
-becomes the present one by applying what follows n, in the same micro-batches: each entry is marked with the one it was
-part of. Images are dropped once no checkpoint needs them, and rows once they are old, so that the file stays bounded.
+Entries are observations and revisions of the tree, applied in order. A model at entry n is brought up to date by
+applying the entries after n in the same micro-batches: each entry stores the micro-batch it was applied in. Images are
+deleted once no checkpoint needs them, and old rows too, so that the file stays bounded.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, NamedTuple
 
-from dhocl.errors import InputError
+from dhocl.core.errors import InputError
 
 State = Literal["queued", "done", "refused"]
 
-IMAGES = 100  # newest ones that are kept to be looked at
-ROWS = 10_000  # newest entries that are kept without their images
+IMAGES = 100  # number of newest images kept for display
+ROWS = 10_000  # number of newest entries kept
 VERSION = 1
 SCHEMA = """
 BEGIN;
 CREATE TABLE entries (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- not used again when rows are deleted
+    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- not reused after rows are deleted
     kind TEXT NOT NULL,
     time REAL NOT NULL,
     content TEXT NOT NULL,  -- JSON
     state TEXT NOT NULL DEFAULT 'queued',
-    step INTEGER,  -- the micro-batch it was applied in
+    step INTEGER,  -- micro-batch in which it was applied
     outcome TEXT  -- JSON
 );
 CREATE INDEX queued ON entries (number) WHERE state = 'queued';
-CREATE TABLE images (number INTEGER PRIMARY KEY, content BLOB NOT NULL);  -- apart: an update writes whole rows
+CREATE TABLE images (number INTEGER PRIMARY KEY, content BLOB NOT NULL);  -- separate: an update rewrites whole rows
 CREATE TABLE totals (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 INSERT INTO totals VALUES ('observations', 0);
 PRAGMA user_version = 1;
@@ -45,7 +45,7 @@ COLUMNS = "number, kind, time, content, state, step, outcome"
 
 
 class FullError(Exception):
-    """There is no room in the queue."""
+    """The queue is full."""
 
 
 class Entry(NamedTuple):
@@ -65,7 +65,7 @@ class Outcome(NamedTuple):
 
 
 class Journal:
-    """May be used by several threads of one process."""
+    """The journal in an SQLite file. Safe for several threads of one process."""
 
     def __init__(self, path: Path) -> None:
         self._lock = Lock()
@@ -74,26 +74,24 @@ class Journal:
             self._prepare(path)
         except sqlite3.DatabaseError as error:
             self._db.close()
-            raise InputError(
-                f"{path} can not be used as a journal ({error}): restore it or take a new folder"
-            ) from None
+            raise InputError(f"{path} can not be used as a journal ({error}): restore it or use a new folder") from None
         self._queued: int = self._one("SELECT count(*) FROM entries WHERE state = 'queued'")
 
     def _prepare(self, path: Path) -> None:
         self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = FULL")  # a commit is on disk, not merely on its way there
+        self._db.execute("PRAGMA synchronous = FULL")  # a commit returns once it is on disk
         version = self._one("PRAGMA user_version")
         if version == 0:
             self._db.executescript(SCHEMA)
         elif version != VERSION:
-            raise InputError(f"{path} was written by another version of dhocl: take that one or a new folder")
+            raise InputError(f"{path} was written by another version of dhocl: use that version or a new folder")
 
-    # -- those who bring something --------------------------------------------------------------------------------
+    # -- for requests that write ----------------------------------------------------------------------------------
 
     def append(
         self, kind: str, contents: Sequence[dict[str, Any]], images: Sequence[bytes] = (), room: int | None = None
     ) -> list[int]:
-        """Accept all of it or nothing; on disk when this returns. `room` is the most that may be queued then."""
+        """Append all entries or none. They are on disk when this returns. FullError if more than `room` would queue."""
         now, numbers = time.time(), []
         with self._lock:
             if room is not None and self._queued + len(contents) > room:
@@ -113,14 +111,14 @@ class Journal:
     def queued(self) -> int:
         return self._queued
 
-    # -- the one who works it off ---------------------------------------------------------------------------------
+    # -- for the engine -------------------------------------------------------------------------------------------
 
     def after(self, number: int, limit: int) -> list[Entry]:
-        """The entries that follow, in order."""
+        """The next entries after `number`, in order."""
         return self._entries("WHERE number > ? ORDER BY number LIMIT ?", number, limit)
 
     def settle(self, step: int, outcomes: Sequence[Outcome]) -> None:
-        """Note what became of the entries of a micro-batch."""
+        """Store the outcomes of the entries of a micro-batch."""
         rows = [(o.state, step, json.dumps(o.outcome), o.number) for o in outcomes]
         with self._lock:
             before = self._db.total_changes
@@ -131,22 +129,22 @@ class Journal:
             self._queued -= self._db.total_changes - before
 
     def prune(self, covered: int) -> None:
-        """Forget what is old and, up to `covered`, in every checkpoint."""
+        """Delete old images and entries, up to `covered`, which all checkpoints contain."""
         with self._lock, self._transaction():
             for table, kept in (("images", IMAGES), ("entries", ROWS)):
                 old = f"(SELECT number FROM {table} ORDER BY number DESC LIMIT 1 OFFSET ?)"
                 self._db.execute(f"DELETE FROM {table} WHERE number <= ? AND number <= {old}", (covered, kept))
 
-    # -- those who look -------------------------------------------------------------------------------------------
+    # -- for requests that read -----------------------------------------------------------------------------------
 
     @property
     def observations(self) -> int:
-        """How many were ever accepted."""
+        """Number of observations accepted so far."""
         return int(self._one("SELECT value FROM totals"))
 
     @property
     def last(self) -> int:
-        """The newest number."""
+        """Number of the newest entry."""
         return int(self._one("SELECT coalesce(max(seq), 0) FROM sqlite_sequence"))
 
     def entry(self, number: int) -> Entry | None:
@@ -157,7 +155,7 @@ class Journal:
         return self._entries("WHERE kind = 'observation' ORDER BY number DESC LIMIT ?", limit)
 
     def whole(self, applied: int) -> bool:
-        """Whether a model that stands at `applied` can be brought up to date: nothing that it needs is missing."""
+        """Whether the journal has all entries and images after entry `applied`."""
         query = """
             SELECT (SELECT count(*) FROM entries WHERE number > ?1)
                  = (SELECT coalesce(max(seq), 0) - ?1 FROM sqlite_sequence)
@@ -193,6 +191,6 @@ class Journal:
             yield
             self._db.execute("COMMIT")
         except BaseException:
-            if self._db.in_transaction:  # a full disk has ended it already
+            if self._db.in_transaction:  # after a full disk, SQLite has rolled back already
                 self._db.execute("ROLLBACK")
             raise

@@ -1,4 +1,4 @@
-"""News for whoever listens, as server-sent events."""
+"""Server-sent events."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import json
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
-LISTENERS = 100
-BACKLOG = 1000  # events that may wait for a listener: who is slower than that is cut off, and may come again
-SILENCE = 15.0  # seconds after which a comment shows that the line is up
+LISTENERS = 100  # connections at once
+BACKLOG = 1000  # events queued for a client; a slower client is disconnected and may reconnect
+SILENCE = 15.0  # seconds without events after which a keep-alive comment is sent
 
 
 class Live:
-    """Made and listened to in the event loop's thread; `send` may be called from any."""
+    """Distributes events to all connected clients. Only `send` may be called outside of the event loop's thread."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -28,13 +28,13 @@ class Live:
         return len(self._queues)
 
     def send(self, news: Iterable[tuple[str, Any]]) -> None:
-        """(event, data) each."""
+        """Send pairs (event, data) to all clients."""
         if self._loop is not None and not self._loop.is_closed() and self._queues:
             texts = [f"event: {event}\ndata: {json.dumps(data)}\n\n" for event, data in news]
             self._loop.call_soon_threadsafe(self._deliver, texts)
 
     def close(self) -> None:
-        """End all streams, now and later."""
+        """End all streams, and every later one at once."""
         self._closed = True
         for queue in self._queues:
             _end(queue)

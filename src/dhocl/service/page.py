@@ -1,4 +1,4 @@
-"""The page at `/`: one document with everything in it, and a policy that lets run that and nothing else."""
+"""The page at `/`: one self-contained document with a Content-Security-Policy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WEB = files("dhocl.service") / "web"
 
 
 def read_page() -> tuple[str, str]:
-    """The page and its Content-Security-Policy: its own scripts and styles are allowed by their hashes."""
+    """The page and its Content-Security-Policy, which allows its scripts and styles by their hashes."""
     page = (WEB / "page.html").read_text(encoding="utf-8")
     page = re.sub(r'<link rel="stylesheet" href="([\w.]+)">', lambda found: _within("style", found[1]), page)
     page = re.sub(r'<script src="([\w.]+)"></script>', lambda found: _within("script", found[1]), page)
@@ -24,7 +24,7 @@ def read_page() -> tuple[str, str]:
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",  # texts never become markup: there is no way to make them so
+        "require-trusted-types-for 'script'",  # text can not become markup
     ]
     return page, "; ".join(policy)
 

@@ -1,4 +1,4 @@
-"""Progressive accuracy: every observation is predicted before it is learned, so the stream is its own test."""
+"""Progressive (prequential) accuracy: every observation is predicted before it is learned."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-RECENT = 200  # observations of a rank that its recent accuracy is of
-POINTS = 400  # of the history, at most
+RECENT = 200  # observations per rank in the recent accuracy
+POINTS = 400  # largest length of the history
 
 
 class Progress:
@@ -25,7 +25,7 @@ class Progress:
         self._recent[rank].append(int(correct))
 
     def mark(self, learned: int) -> None:
-        """A point of the history, if the last one is long enough ago; when there are too many every other one goes."""
+        """Add a point to the history every `stride` observations. A history that is too long is thinned by half."""
         if self._history and learned < self._history[-1]["learned"] + self._stride:
             return
         accuracy = {rank: sum(recent) / len(recent) for rank, recent in self._recent.items() if recent}
@@ -35,7 +35,7 @@ class Progress:
             self._stride = 2 * max(self._stride, learned // POINTS)
 
     def summary(self) -> dict[str, Any]:
-        """By rank; accuracies are None where nothing was seen."""
+        """Counts and accuracies per rank; accuracies are None without observations."""
         return {
             rank: {
                 "seen": self._seen[rank],

@@ -1,4 +1,4 @@
-"""The routes that tell something."""
+"""Routes that read: page, taxonomy, metrics, observations, events."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Annotated, Any
 from fastapi import FastAPI, HTTPException, Path, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
-from dhocl.errors import InputError
+from dhocl.core.errors import InputError
 from dhocl.service import images, live, reports, schema
 from dhocl.service.journal import IMAGES
 from dhocl.service.page import read_page
 from dhocl.service.schema import problems
 from dhocl.service.service import Service
 
-LARGEST = 2**53 - 1  # what JSON numbers hold
+LARGEST = 2**53 - 1  # largest exact integer of JSON numbers
 
 Number = Annotated[int, Path(ge=1, le=LARGEST)]
 
@@ -29,8 +29,8 @@ def add_reading(app: FastAPI, service: Service) -> None:
 
     @app.get("/taxonomy", response_model=schema.Tree, responses=problems())
     def taxonomy() -> dict[str, Any]:
-        """The tree as it is known."""
-        return reports.tree(engine.view)
+        """The current tree."""
+        return reports.tree(engine.snapshot)
 
     @app.get(
         "/taxonomy/events",
@@ -39,8 +39,8 @@ def add_reading(app: FastAPI, service: Service) -> None:
         responses=problems(),
     )
     def taxonomy_events(since: Annotated[int, Query(ge=0, le=LARGEST)] = 0) -> dict[str, Any]:
-        """How the tree grew, after version `since`."""
-        return reports.tree_events(engine.view, since)
+        """The changes of the tree after version `since`."""
+        return reports.tree_events(engine.snapshot, since)
 
     @app.get(
         "/metrics",
@@ -48,7 +48,7 @@ def add_reading(app: FastAPI, service: Service) -> None:
         responses=problems() | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     )
     def metrics(request: Request, format: Annotated[str | None, Query(pattern="^(prometheus|json)$")] = None) -> Any:
-        """Counts and progressive accuracy; as text for Prometheus if `text/plain` is asked for."""
+        """Counts and progressive accuracy; in the text format of Prometheus if `text/plain` is accepted."""
         numbers = service.metrics()
         if (format or ("prometheus" if "text/plain" in request.headers.get("accept", "") else "json")) == "json":
             return numbers
@@ -66,22 +66,22 @@ def add_reading(app: FastAPI, service: Service) -> None:
         | {200: {"content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}}},
     )
     def thumbnail(number: Number) -> Response:
-        """A small picture of a recent observation."""
+        """A small image of a recent observation."""
         content = journal.image(number)
         if content is None:
-            raise HTTPException(404, "there is no image of that number any more")
+            raise HTTPException(404, "there is no image of this number, or it was deleted")
         try:
             small = images.thumbnail(content, service.limits.pixels)
         except InputError:
-            raise HTTPException(404, "there is no image of that number any more") from None
+            raise HTTPException(404, "there is no image of this number, or it was deleted") from None
         return Response(small, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=86400"})
 
     @app.get("/entries/{number}", response_model=schema.EntryState, responses=problems(404))
     def entry(number: Number) -> dict[str, Any]:
-        """What became of an observation or a revision."""
+        """The state of an observation or a revision."""
         found = journal.entry(number)
         if found is None:
-            raise HTTPException(404, "there is no such entry, or it is long ago")
+            raise HTTPException(404, "there is no such entry, or it was deleted")
         return {"number": found.number, "kind": found.kind, "state": found.state}
 
     @app.get(
@@ -92,12 +92,12 @@ def add_reading(app: FastAPI, service: Service) -> None:
     async def events() -> StreamingResponse:
         """Server-sent events: `observation`, `taxonomy`, `metrics`."""
         if service.live.listeners >= live.LISTENERS:
-            raise HTTPException(429, "too many listeners", {"Retry-After": "60"})
+            raise HTTPException(429, "too many connections to /events", {"Retry-After": "60"})
         return StreamingResponse(service.live.stream(), media_type="text/event-stream")
 
     @app.get("/health", response_model=schema.Health, responses={503: {"model": schema.Health}})
     def health() -> JSONResponse:
-        """Whether it learns."""
+        """Whether the service is learning."""
         status = "ok" if engine.alive else "failed"
-        body = {"status": status, "queued": journal.queued, "learned": engine.view.learned}
+        body = {"status": status, "queued": journal.queued, "learned": engine.snapshot.learned}
         return JSONResponse(body, 200 if engine.alive else 503)

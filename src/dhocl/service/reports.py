@@ -1,68 +1,68 @@
-"""What the service tells of itself, as plain values."""
+"""Content of the responses of the service, as plain values."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from dhocl.core.taxonomy import UNKNOWN, Event
 from dhocl.service.journal import Entry
-from dhocl.service.model import View
-from dhocl.taxonomy import UNKNOWN, Event
+from dhocl.service.served import Snapshot
 
 
-def tree(view: View) -> dict[str, Any]:
-    """The accepted classes; synonyms are not among them."""
-    taxonomy = view.taxonomy
+def tree(snapshot: Snapshot) -> dict[str, Any]:
+    """The accepted classes, without synonyms."""
+    taxonomy = snapshot.taxonomy
     added = {event.node: number for number, event in enumerate(taxonomy.events, 1) if event.kind == "add"}
     nodes = [
         {
             "id": node,
             "name": label.name,
-            "rank": view.ranks[label.level],
+            "rank": snapshot.ranks[label.level],
             "parent": _or_none(taxonomy.parent(node)),
             "since": added[node],
         }
         for node, label in enumerate(taxonomy.labels)
         if taxonomy.accepted(node) == node
     ]
-    return {"ranks": view.ranks, "version": taxonomy.version, "nodes": nodes}
+    return {"ranks": snapshot.ranks, "version": taxonomy.version, "nodes": nodes}
 
 
-def tree_events(view: View, since: int) -> dict[str, Any]:
-    taxonomy = view.taxonomy
+def tree_events(snapshot: Snapshot, since: int) -> dict[str, Any]:
+    taxonomy = snapshot.taxonomy
     changes = enumerate(taxonomy.events[since:], since + 1)
-    return {"version": taxonomy.version, "events": [_event(number, event, view.ranks) for number, event in changes]}
+    return {"version": taxonomy.version, "events": [_event(number, event, snapshot.ranks) for number, event in changes]}
 
 
 def _event(number: int, event: Event, ranks: list[str]) -> dict[str, Any]:
-    told: dict[str, Any] = {"number": number, "kind": event.kind, "node": event.node, "time": event.time}
+    content: dict[str, Any] = {"number": number, "kind": event.kind, "node": event.node, "time": event.time}
     if event.label is not None:
-        told |= {"name": event.label.name, "rank": ranks[event.label.level]}
+        content |= {"name": event.label.name, "rank": ranks[event.label.level]}
     if event.kind == "link":
-        told["parent"] = event.parent
+        content["parent"] = event.parent
     if event.kind == "merge":
-        told["into"] = event.into
-    return told
+        content["into"] = event.into
+    return content
 
 
-def metrics(view: View, accepted: int, queued: int, per_second: float) -> dict[str, Any]:
-    taxonomy = view.taxonomy
-    classes = dict.fromkeys(view.ranks, 0)
+def metrics(snapshot: Snapshot, accepted: int, queued: int, per_second: float) -> dict[str, Any]:
+    taxonomy = snapshot.taxonomy
+    classes = dict.fromkeys(snapshot.ranks, 0)
     for node, label in enumerate(taxonomy.labels):
-        classes[view.ranks[label.level]] += taxonomy.accepted(node) == node
+        classes[snapshot.ranks[label.level]] += taxonomy.accepted(node) == node
     return {
         "accepted": accepted,
-        "learned": view.learned,
-        "refused": view.refused,
+        "learned": snapshot.learned,
+        "refused": snapshot.refused,
         "queued": queued,
         "per_second": round(per_second, 2),
-        "ranks": view.progress,
-        "history": view.history,
+        "ranks": snapshot.progress,
+        "history": snapshot.history,
         "classes": classes,
     }
 
 
 def prometheus(numbers: dict[str, Any]) -> str:
-    """The same numbers in the text format of Prometheus."""
+    """The metrics in the text format of Prometheus."""
     lines = []
 
     def series(name: str, kind: str, about: str, values: dict[str, float | None]) -> None:
@@ -76,18 +76,23 @@ def prometheus(numbers: dict[str, Any]) -> str:
     series("accepted_total", "counter", "Observations accepted.", {"": numbers["accepted"]})
     series("learned_total", "counter", "Observations learned.", {"": numbers["learned"]})
     series("refused_total", "counter", "Observations that could not be learned.", {"": numbers["refused"]})
-    series("queued", "gauge", "Entries that wait.", {"": numbers["queued"]})
-    series("seen_total", "counter", "Observations judged at a rank.", by_rank({r: v["seen"] for r, v in ranks.items()}))
+    series("queued", "gauge", "Entries that wait to be applied.", {"": numbers["queued"]})
+    series(
+        "seen_total",
+        "counter",
+        "Observations evaluated at a rank.",
+        by_rank({rank: value["seen"] for rank, value in ranks.items()}),
+    )
     series(
         "correct_total",
         "counter",
-        "Observations predicted rightly before they were learned.",
+        "Observations predicted correctly before they were learned.",
         by_rank({rank: value["correct"] for rank, value in ranks.items()}),
     )
     series(
         "recent_accuracy",
         "gauge",
-        "Share predicted rightly of the last ones.",
+        "Accuracy over the last observations of a rank.",
         by_rank({rank: value["recent"] for rank, value in ranks.items()}),
     )
     series("classes", "gauge", "Known classes.", by_rank(numbers["classes"]))

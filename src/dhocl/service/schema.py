@@ -1,4 +1,4 @@
-"""What goes over the wire."""
+"""Schemas of requests and responses."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ LONGEST = 200  # characters of a name
 
 
 def clean_name(text: str) -> str:
-    """A name in one spelling: composed characters, single blanks. It is data and holds no controls.
+    """Normalise a name: composed characters, single spaces. Control and bidi characters are refused.
 
     >>> clean_name("  Parus\\u00a0 major ")
     'Parus major'
     """
     name = " ".join(unicodedata.normalize("NFC", text).split())
     if not name:
-        raise ValueError("a name is empty")
+        raise ValueError("the name is empty")
     if len(name) > LONGEST:
-        raise ValueError(f"a name has more than {LONGEST} characters")
-    if any(unicodedata.category(c) in ("Cc", "Cs", "Cn") or unicodedata.bidirectional(c) in _TURNS for c in name):
-        raise ValueError("a name holds a character that is none: a control, a half or a turn of the writing direction")
+        raise ValueError(f"the name has more than {LONGEST} characters")
+    if any(unicodedata.category(c) in ("Cc", "Cs", "Cn") or unicodedata.bidirectional(c) in _BIDI for c in name):
+        raise ValueError("control, surrogate, unassigned and bidi characters are not allowed in a name")
     return name
 
 
-_TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+_BIDI = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST), AfterValidator(clean_name)]
 
@@ -40,7 +40,7 @@ class Problem(BaseModel):
 
 
 def problems(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """For a route's description: it may answer with these codes, as any route with the usual ones."""
+    """Error responses for the description of a route: the common status codes and these."""
     return {code: {"model": Problem} for code in (400, 401, 422, 429, *codes)}
 
 
@@ -62,8 +62,8 @@ class Images(Strict):
 
 
 class Accepted(BaseModel):
-    accepted: list[int] = Field(description="A number for each observation, in the order they were given.")
-    queued: int = Field(description="Entries that wait to be applied, these included.")
+    accepted: list[int] = Field(description="Entry number of each observation, in the order of the request.")
+    queued: int = Field(description="Entries that wait to be applied, including these.")
 
 
 class AcceptedRevision(BaseModel):
@@ -80,13 +80,13 @@ class Node(Guess):
 
 
 class Foreseen(Guess):
-    right: bool = Field(description="It is the class that the image came with, by whichever of its names.")
+    right: bool = Field(description="Whether it is the class of the label.")
 
 
 class Prediction(BaseModel):
-    ranks: dict[str, Guess] = Field(description="The best class of each rank, judged by itself.")
+    ranks: dict[str, Guess] = Field(description="The most probable class of each rank, with ranks as independent.")
     path: list[Node] = Field(description="The most probable consistent path, coarsest first.")
-    answer: Node | None = Field(description="The deepest node of the path that is as sure as was asked for.")
+    answer: Node | None = Field(description="The deepest node of the path with at least the requested confidence.")
 
 
 class Predictions(BaseModel):
@@ -94,7 +94,7 @@ class Predictions(BaseModel):
 
 
 class Link(Strict):
-    """`child` lies below `parent`; a parent that it had is replaced."""
+    """Put `child` below `parent`, and replace a parent that it has."""
 
     kind: Literal["link"]
     child: Class
@@ -102,14 +102,14 @@ class Link(Strict):
 
 
 class Unlink(Strict):
-    """`child` does not lie below its parent."""
+    """Remove the link of `child` to its parent."""
 
     kind: Literal["unlink"]
     child: Class
 
 
 class Rename(Strict):
-    """A class gets another name, and answers to both."""
+    """Give a class another name. The old name still finds it."""
 
     kind: Literal["rename"]
     class_: Class = Field(alias="class")
@@ -117,7 +117,7 @@ class Rename(Strict):
 
 
 class Merge(Strict):
-    """A class is the same as another of its rank, and goes by that one's name."""
+    """Merge a class into another of the same rank."""
 
     kind: Literal["merge"]
     class_: Class = Field(alias="class")
@@ -125,7 +125,7 @@ class Merge(Strict):
 
 
 class Add(Strict):
-    """A class below a known one, announced before its first image: so a class is split."""
+    """Add a class below a known one before its first image, for example to split a class."""
 
     kind: Literal["add"]
     class_: Class = Field(alias="class")
@@ -140,7 +140,7 @@ class TreeNode(BaseModel):
     name: str
     rank: str
     parent: int | None
-    since: int = Field(description="The version of the tree in which it came.")
+    since: int = Field(description="Version of the tree in which it was added.")
 
 
 class Tree(BaseModel):
@@ -150,10 +150,10 @@ class Tree(BaseModel):
 
 
 class TreeEvent(BaseModel):
-    number: int = Field(description="The version of the tree that it made.")
+    number: int = Field(description="Version of the tree after this event.")
     kind: Literal["add", "link", "unlink", "rename", "merge"]
     node: int
-    time: int = Field(description="The micro-batch it happened in.")
+    time: int = Field(description="Micro-batch of the event.")
     name: str | None = None
     rank: str | None = None
     parent: int | None = None

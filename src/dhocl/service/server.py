@@ -1,4 +1,4 @@
-"""From the command line to a server on its port."""
+"""Start the server."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import uvicorn
 
-from dhocl.allocator import keep_freed_memory
-from dhocl.errors import InputError
+from dhocl.core.errors import InputError
+from dhocl.core.process import keep_freed_memory
 from dhocl.service.access import LOOPBACK, read_token
 from dhocl.service.app import create_app
 from dhocl.service.bodies import Limits
@@ -21,7 +21,7 @@ from dhocl.service.service import Service
 
 
 class Server(uvicorn.Server):
-    """Ends the streams of news when it is told to stop, for they would not end by themselves."""
+    """Closes the streams of events on a stop signal, because they do not end by themselves."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
@@ -43,10 +43,10 @@ def start(
     token_file: Path | None,
     protect_reading: bool,
 ) -> None:
-    """Open a model's folder and serve it. What is wrong with these values is told before anything is made."""
+    """Open the folder of a model and serve it. Arguments are checked before anything is written."""
     token = read_token(token_file) if token_file else None
     if token is None and host not in LOOPBACK:
-        raise InputError(f"--host {host} can be reached from elsewhere: give a --token-file, or use 127.0.0.1")
+        raise InputError(f"--host {host} can be reached by other machines: give a --token-file, or use 127.0.0.1")
     if token is None and protect_reading:
         raise InputError("--protect-reading needs a --token-file")
     keep_freed_memory()
@@ -56,8 +56,8 @@ def start(
 
 
 def serve(service: Service, listener: socket.socket, token: str | None, protect_reading: bool) -> None:
-    """Until it is stopped, by SIGTERM or Ctrl-C."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn hands a signal on once it has shut down
+    """Serve until SIGTERM or Ctrl-C."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises the signal again after its shutdown
     host, port = listener.getsockname()[:2]
     print(f"dhocl: http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
     config = uvicorn.Config(

@@ -1,109 +1,106 @@
-"""A model's folder, opened: journal, checkpoints, the thread that learns, and the news."""
+"""A service: the folder of a model with journal, checkpoints, engine and live events."""
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from dhocl.classifier import Classifier
-from dhocl.errors import InputError
+from dhocl.core.errors import InputError
+from dhocl.core.files import locked
 from dhocl.knowledge import Statement, open_source, open_tree
 from dhocl.knowledge.source import to_json
+from dhocl.model import Model
 from dhocl.service import reports
-from dhocl.service.asking import Asker
+from dhocl.service.asking import AskingThread
 from dhocl.service.bodies import Limits
 from dhocl.service.engine import Engine, Pace
 from dhocl.service.journal import Journal
 from dhocl.service.live import Live
-from dhocl.service.model import Model
+from dhocl.service.served import ServedModel
 
 
 class Service:
-    """Everything behind the routes. One process at a time may have a folder."""
+    """The state behind the routes. It locks its folder against other processes."""
 
     def __init__(
         self, folder: Path, options: dict[str, Any], limits: Limits, pace: Pace, sources: Sequence[str] = ()
     ) -> None:
-        """`options` are those of a new classifier; a model that is there has its own."""
+        """`options`: of a new classifier. An existing model keeps its own."""
         if not (folder / "checkpoints").exists() and "levels" not in options:
-            raise InputError(f"{folder} holds no model: give --levels, coarsest first, such as family,genus,species")
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(folder / "lock")
+            raise InputError(f"{folder} has no model: give --levels, coarsest first, such as family,genus,species")
+        if (folder / "config.json").exists() and not (folder / "summary.json").exists():
+            raise InputError(f"the run in {folder} is not finished: `dhocl run --resume --out {folder}` finishes it")
+        self._lock = ExitStack()
+        self._lock.enter_context(locked(folder))
         self.limits = limits
         self.live = Live()
-        model, is_new = _opened(folder, options)
-        source = open_source(*sources, levels=model.ranks) if sources else None
-        if is_new:
-            model.save(folder / "checkpoints")
+        served = _opened(folder, options)
+        source = open_source(*sources, levels=served.ranks) if sources else None
         self.journal = Journal(folder / "journal.sqlite")
-        self.ranks = model.ranks
-        self.image_size = model.classifier.image_size
-        self.engine = Engine(folder / "checkpoints", model, self.journal, self._announce, limits.pixels, pace)
-        self._asker = Asker(source, lambda: self.engine.view.taxonomy, self._hear) if source else None
+        self.ranks = served.ranks
+        self.image_size = served.model.config.image_size
+        self.engine = Engine(folder / "checkpoints", served, self.journal, self._announce, limits.pixels, pace)
+        self._asking = AskingThread(source, lambda: self.engine.snapshot.taxonomy, self._answered) if source else None
 
     def start(self) -> None:
         self.live.open()
         self.engine.start()
-        if self._asker:
-            self._asker.start()
+        if self._asking:
+            self._asking.start()
 
     def stop(self) -> None:
-        if self._asker:
-            self._asker.stop()
+        if self._asking:
+            self._asking.stop()
         self.engine.stop()
         self.journal.close()
         self._lock.close()
 
     def metrics(self) -> dict[str, Any]:
         engine, journal = self.engine, self.journal
-        return reports.metrics(engine.view, journal.observations, journal.queued, engine.per_second)
+        return reports.metrics(engine.snapshot, journal.observations, journal.queued, engine.per_second)
 
-    def _hear(self, answer: list[Statement]) -> None:
-        """Through the journal, like everything that changes the model."""
-        self.journal.append("revision", [{"kind": "answer", "said": [to_json(said) for said in answer]}])
+    def _answered(self, answer: list[Statement]) -> None:
+        """Append an answer of a source to the journal, like everything that changes the model."""
+        self.journal.append("revision", [{"kind": "answer", "said": [to_json(statement) for statement in answer]}])
         self.engine.wake()
 
     def _announce(self, news: list[tuple[str, Any]]) -> None:
         if self.live.listeners:
-            self.live.send((event, self._told(event, value)) for event, value in news)
+            self.live.send((event, self._content(event, value)) for event, value in news)
 
-    def _told(self, event: str, value: Any) -> dict[str, Any]:
+    def _content(self, event: str, value: Any) -> dict[str, Any]:
         if event == "observation":
             return reports.observation(value)
         if event == "taxonomy":
-            return reports.tree_events(self.engine.view, value)
+            return reports.tree_events(self.engine.snapshot, value)
         return {name: value for name, value in self.metrics().items() if name != "history"}
 
 
-def _opened(folder: Path, options: dict[str, Any]) -> tuple[Model, bool]:
-    """The model, and whether it is a new one."""
-    model = Model.load(folder / "checkpoints")
-    if model is not None:
-        _check_same(model.classifier, dict(options), folder)
-        return model, False
+def _opened(folder: Path, options: dict[str, Any]) -> ServedModel:
+    """The model of a folder, or a new one, with a first checkpoint."""
+    served = ServedModel.load(folder / "checkpoints")
+    if served is not None:
+        _check_same(served.model, dict(options), folder)
+        return served
     if (folder / "journal.sqlite").exists():
-        raise InputError(f"{folder} holds a journal, but no whole checkpoint: restore one, or take another folder")
-    return Model(Classifier(**options)), True
+        raise InputError(f"{folder} has a journal, but no intact checkpoint: restore one, or use another folder")
+    served = ServedModel(Classifier(**options).model)
+    served.save(folder / "checkpoints")
+    return served
 
 
-def _check_same(classifier: Classifier, options: dict[str, Any], folder: Path) -> None:
-    """A model stays what it was made as: the same flags may be given again, but no others."""
+def _check_same(model: Model, options: dict[str, Any], folder: Path) -> None:
+    """InputError if an option differs from what the model was created with."""
     file = options.pop("tree", None)
-    tree = open_tree(file, classifier.levels) if file else None
-    if tree and (classifier.tree is None or tree.dumps() != classifier.tree.dumps()):
-        raise InputError(f"the model in {folder} was made without this --tree: give it as --source tree:{file}")
+    tree = open_tree(file, model.config.levels) if file else None
+    if tree and (model.tree is None or tree.dumps() != model.tree.dumps()):
+        raise InputError(f"the model in {folder} was created without this --tree: give it as --source tree:{file}")
+    made_of = model.config.to_json()
     for name, value in options.items():
-        if (own := classifier.options[name]) != value:
+        if (own := made_of[name]) != value:
+            shown = ",".join(own) if isinstance(own, list) else own
             flag = name.replace("_", "-")
-            raise InputError(f"the model in {folder} was made with --{flag} {own}, not {value}: leave it out")
-
-
-def _locked(path: Path) -> Any:
-    file = path.open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise InputError(f"{path.parent} is in use by another process: stop that one first") from None
-    return file
+            raise InputError(f"the model in {folder} was created with --{flag} {shown}: leave the option out")

@@ -1,4 +1,4 @@
-"""The routes that take something: observations, images to predict, revisions."""
+"""Routes that take a body: observations, images to predict, revisions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 from fastapi import FastAPI, HTTPException, Query, Request
 
-from dhocl.errors import InputError
+from dhocl.core.errors import InputError
 from dhocl.service import images, schema
 from dhocl.service.bodies import read_images, read_observations
 from dhocl.service.journal import FullError
@@ -20,7 +20,7 @@ from dhocl.service.service import Service
 
 T = TypeVar("T")
 
-AT_ONCE = 2  # requests whose images are decoded, and as many that are predicted; the others wait
+AT_ONCE = 2  # requests that are decoded at once, and predicted at once; others wait
 
 
 def add_writing(app: FastAPI, service: Service) -> None:
@@ -42,7 +42,7 @@ def add_writing(app: FastAPI, service: Service) -> None:
         ),
     )
     async def observe(request: Request) -> dict[str, Any]:
-        """Learn from images with names. Accepted means durable; it is learned within seconds, once."""
+        """Learn from images with names. An accepted observation is on disk, and is learned once, within seconds."""
         given = await read_observations(request, limits)
         for place, observation in enumerate(given):
             _check_rank(observation.rank, service.ranks, f"observation {place}")
@@ -61,19 +61,19 @@ def add_writing(app: FastAPI, service: Service) -> None:
     async def predict(
         request: Request, confidence: Annotated[float, Query(ge=0, le=1, allow_inf_nan=False)] = 0.0
     ) -> dict[str, Any]:
-        """What images show, at every rank."""
+        """Predict images at every rank."""
         contents = await read_images(request, limits)
         arrays = await _in_thread(lambda: decoded(contents), predicting)
-        view = service.engine.view
-        if not len(view.taxonomy):
+        snapshot = service.engine.snapshot
+        if not len(snapshot.taxonomy):
             raise HTTPException(409, "nothing is learned yet: post observations first")
-        return {"predictions": await _in_thread(lambda: view.predict(arrays, confidence), predicting)}
+        return {"predictions": await _in_thread(lambda: snapshot.predict(arrays, confidence), predicting)}
 
     @app.post(
         "/taxonomy", status_code=202, response_model=schema.AcceptedRevision, responses=problems(403, 408, 413, 503)
     )
     async def revise(revision: schema.Revision) -> dict[str, Any]:
-        """Change the tree, at this place among the observations. What the tree refuses then has no effect."""
+        """Change the tree, in order with the observations. A revision that the tree refuses has no effect."""
         content = revision.model_dump(by_alias=True)
         for part in ("child", "parent", "class"):
             if part in content:
@@ -81,31 +81,31 @@ def add_writing(app: FastAPI, service: Service) -> None:
         if "parent" in content:
             below = content.get("child") or content["class"]
             if service.ranks.index(content["parent"]["rank"]) >= service.ranks.index(below["rank"]):
-                raise HTTPException(422, "a parent's rank is coarser")
+                raise HTTPException(422, "the rank of the parent must be coarser than that of the child")
         numbers = await _appended(service, "revision", [content])
         return {"accepted": numbers[0]}
 
 
 def _check_rank(rank: str, ranks: list[str], what: str) -> None:
     if rank not in ranks:
-        raise HTTPException(422, f"{what} has an unknown rank: choose of {', '.join(ranks)}")
+        raise HTTPException(422, f"{what} has an unknown rank: choose one of {', '.join(ranks)}")
 
 
 def _check_room(count: int, service: Service) -> None:
     queued = service.journal.queued
     if count > service.limits.queue:
-        raise HTTPException(413, f"{count} observations: at most {service.limits.queue} fit into the queue")
+        raise HTTPException(413, f"{count} observations: send at most {service.limits.queue}, the size of the queue")
     if queued + count > service.limits.queue:
         missing = queued + count - service.limits.queue
         seconds = math.ceil(min(60, max(1, missing / max(service.engine.per_second, 0.1))))
-        raise HTTPException(429, f"{queued} entries wait already", {"Retry-After": str(seconds)})
+        raise HTTPException(429, f"the queue is full: {queued} entries", {"Retry-After": str(seconds)})
 
 
 async def _appended(
     service: Service, kind: str, contents: list[dict[str, Any]], images: list[bytes] | None = None
 ) -> list[int]:
     if not service.engine.alive:
-        raise HTTPException(503, "learning has stopped")
+        raise HTTPException(503, "learning has stopped: see the log of the service")
     try:
         numbers = await anyio.to_thread.run_sync(
             lambda: service.journal.append(kind, contents, images or [], service.limits.queue)
@@ -114,7 +114,9 @@ async def _appended(
         _check_room(len(contents), service)
         raise HTTPException(429, "the queue is full", {"Retry-After": "1"}) from None
     except sqlite3.OperationalError:
-        raise HTTPException(503, "nothing can be stored at the moment", {"Retry-After": "60"}) from None
+        raise HTTPException(
+            503, "the journal can not be written, entries are not stored", {"Retry-After": "60"}
+        ) from None
     service.engine.wake()
     return numbers
 
@@ -131,7 +133,7 @@ async def _in_thread(work: Callable[[], T], limiter: anyio.CapacityLimiter) -> T
 
 
 def _images_body(multipart: dict[str, Any], name: str, item: dict[str, Any]) -> dict[str, Any]:
-    """The description of a request with images: a form with these fields beside them, or JSON with a list of items."""
+    """OpenAPI description of a request with images: a form with more fields, or JSON with a list of items."""
     image = _list({"type": "string", "format": "binary"})
     content = {
         "multipart/form-data": {"schema": _object({"image": image, **multipart})},

@@ -1,4 +1,4 @@
-"""The stream: a pure plan, and the loader that reads it."""
+"""The stream: a plan of which image comes when, and the loader that reads the images."""
 
 from dhocl.stream.loader import Stream
 from dhocl.stream.plan import Plan, PlanConfig, given, plan

@@ -1,4 +1,4 @@
-"""From a plan to batches."""
+"""Batches of images and labels from a plan."""
 
 from __future__ import annotations
 
@@ -9,18 +9,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dhocl.core.errors import InputError
+from dhocl.core.taxonomy import UNKNOWN, Label
 from dhocl.data.dataset import Dataset
 from dhocl.data.files import Files, read_ahead
-from dhocl.errors import InputError
-from dhocl.taxonomy import UNKNOWN, Label
 
 
 class Stream:
-    """Batches of images and labels in the order of a plan; the next ones are read while one is learned."""
+    """Batches of images and labels in the order of a plan. Files are decoded ahead by worker processes.
+
+    Args:
+        dataset: the data set.
+        table: (samples, 2) image index and level, from `plan`.
+        batch: images per batch.
+    """
 
     def __init__(self, dataset: Dataset, table: np.ndarray, batch: int) -> None:
         if batch < 1:
-            raise InputError(f"--batch {batch}: at least 1")
+            raise InputError(f"`batch` {batch}: at least 1")
         self._images = dataset.train.images
         self._table = table
         self._batch = batch
@@ -31,7 +37,7 @@ class Stream:
         columns = tree.paths[dataset.train.nodes[images], places]
         if (columns == UNKNOWN).any():
             sample = int((columns == UNKNOWN).nonzero()[0])
-            raise InputError(f"sample {sample} of the plan asks for level {levels[sample]}, which its image lacks")
+            raise InputError(f"sample {sample} of the plan has level {levels[sample]}, where its image has no class")
         names = {level: [tree.labels[node] for node in tree.nodes(level).tolist()] for level in tree.levels}
         self._labels: list[Label] = [
             names[level][column] for level, column in zip(levels.tolist(), columns.tolist(), strict=True)
@@ -49,9 +55,9 @@ class Stream:
         return self._nodes[torch.from_numpy(self._table[: steps * self._batch, 0])]
 
     def digest(self) -> str:
-        """A fingerprint of order, labels and pixels: two runs with the same one saw the same stream.
+        """Hash of order, labels and pixels: runs with the same hash learned from the same stream.
 
-        Where the images stay in their files, names and sizes of these stand for the pixels.
+        For images in files, their names and sizes are hashed instead of the pixels.
         """
         content = hashlib.blake2b(np.ascontiguousarray(self._table, dtype="<i8").tobytes(), digest_size=8)
         content.update(repr([tuple(label) for label in self._labels]).encode())
@@ -63,7 +69,7 @@ class Stream:
         return content.hexdigest()
 
     def batches(self, start: int = 0) -> Iterator[tuple[Tensor, list[Label]]]:
-        """(x (b, 3, H, W) uint8, b labels) for each step after the first `start`."""
+        """Yields (x (b, 3, H, W) uint8, b labels) from batch `start` on."""
         parts = [slice(step * self._batch, (step + 1) * self._batch) for step in range(start, len(self))]
         images = read_ahead(self._images, (torch.from_numpy(self._table[part, 0]) for part in parts))
         for x, part in zip(images, parts, strict=True):

@@ -1,7 +1,7 @@
-"""The stream as data: which image comes when, and at which level it is labelled.
+"""The plan of a stream: which image comes when, and at which level it is labelled.
 
-A plan is a table (samples, 2) of image index and level, made from labels and a seed alone. It is the same for every
-method, can be hashed, saved and tested without one image.
+A plan is a table (samples, 2) of image index and level. It depends on labels and seed only, so it is the same for every
+method.
 """
 
 from __future__ import annotations
@@ -12,37 +12,64 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dhocl.errors import InputError
-from dhocl.taxonomy import UNKNOWN, Taxonomy
+from dhocl.core.errors import InputError
+from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 
 
 class Plan(NamedTuple):
     table: np.ndarray  # (samples, 2) image index and level
-    ends: tuple[int, ...] = ()  # samples after which each group is over, where a metric asks for that
+    ends: tuple[int, ...] = ()  # number of samples up to the end of each group, if a metric needs it
 
 
 @dataclass(frozen=True)
 class PlanConfig:
-    groups: int = 10  # the classes are dealt into this many groups, which come one after the other
-    overlap: float = 0.2  # share of a group's classes that the next group shares
-    split_level: int | None = None  # level whose classes are dealt; None: the finest
-    passes: int = 1  # repetitions inside each group, each with fresh levels
-    granularity: tuple[float, ...] | None = None  # weight of each level; None: uniform
+    """Settings of a DHOCL stream.
+
+    Args:
+        groups: number of groups that the classes are split into; groups come one after the other.
+        overlap: fraction of the classes of a group that also occur in the next group.
+        split_level: level whose classes are split into groups; None for the finest.
+        passes: repetitions of each group, each with new random levels.
+        granularity: weight of each level as the level of a label; None for uniform.
+        seed: of all random draws.
+    """
+
+    groups: int = 10
+    overlap: float = 0.2
+    split_level: int | None = None
+    passes: int = 1
+    granularity: tuple[float, ...] | None = None
     seed: int = 0
 
 
 def plan(nodes: np.ndarray, tree: Taxonomy, config: PlanConfig) -> np.ndarray:
-    """(samples, 2) image index and level of a DHOCL stream over images that show the leaves `nodes` (N,) of a tree."""
+    """Plan a DHOCL stream.
+
+    Args:
+        nodes: (N,) leaf of `tree` that each image shows.
+        tree: the true tree.
+        config: groups, overlap, seed and so on.
+
+    Returns:
+        (samples, 2) image index and level.
+
+    Example:
+        >>> from dhocl.data.lineage import grow
+        >>> tree, leaves = grow([("bird", "robin"), ("bird", "wren")])
+        >>> table = plan(leaves.repeat(2), tree, PlanConfig(groups=2, overlap=0))
+        >>> table.shape, sorted(table[:, 0].tolist())
+        ((4, 2), [0, 1, 2, 3])
+    """
     if len(nodes) == 0:
         raise InputError("the stream is empty: the data set has no training image")
     if config.passes < 1:
-        raise InputError(f"--passes {config.passes}: a stream needs at least one pass")
+        raise InputError(f"`passes` {config.passes}: a stream needs at least one pass")
     rng = np.random.default_rng([config.seed, 0x57E4])
     paths = tree.paths.numpy()[nodes]  # (N, levels)
-    groups = deal(paths[:, _split_place(tree, config)], config, rng)
-    weights = _level_weights(len(tree.levels), config) * (paths != UNKNOWN)  # (N, levels): none where a rank is missing
+    groups = split_classes(paths[:, _split_place(tree, config)], config, rng)
+    weights = _level_weights(len(tree.levels), config) * (paths != UNKNOWN)  # (N, levels): 0 where a rank is missing
     if (weights.sum(1) == 0).any():
-        raise InputError("some images have no class at any level that `granularity` admits")
+        raise InputError("some images have no class at any level with a positive `granularity`: give more levels one")
     below = np.cumsum(weights / weights.sum(1, keepdims=True), axis=1)
     parts = []
     for members in groups:
@@ -53,25 +80,25 @@ def plan(nodes: np.ndarray, tree: Taxonomy, config: PlanConfig) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def deal(classes: np.ndarray, config: PlanConfig, rng: np.random.Generator) -> list[np.ndarray]:
-    """Image indices of each group. `classes` (N,) is the class of each image at the level that is dealt.
+def split_classes(classes: np.ndarray, config: PlanConfig, rng: np.random.Generator) -> list[np.ndarray]:
+    """Image indices of each group. `classes` (N,) is the class of each image at `split_level`.
 
-    Each class has a home group; `overlap` of a group's home classes appear in the next group too, their images
-    divided between the two. Every image is in exactly one group.
+    Each class has a home group. A fraction `overlap` of the home classes of a group also occur in the next group; their
+    images are divided between the two. Every image is in exactly one group.
     """
     if (classes == UNKNOWN).any():
-        raise InputError("some images have no class at the level that is dealt: choose another --split-level")
+        raise InputError("some images have no class at the level that is split: choose another `split_level`")
     if not 0 <= config.overlap <= 1:
-        raise InputError(f"--overlap {config.overlap} must be between 0 and 1")
+        raise InputError(f"`overlap` {config.overlap} must be between 0 and 1")
     names = np.unique(classes)
     if not 1 <= config.groups <= len(names):
-        raise InputError(f"--groups {config.groups}: choose from 1 to {len(names)}, the number of classes dealt")
+        raise InputError(f"`groups` {config.groups}: choose from 1 to {len(names)}, the number of classes")
     homes = np.array_split(rng.permutation(names), config.groups)
     members: list[list[np.ndarray]] = [[] for _ in homes]
-    asked = done = 0.0  # classes shared up to here: what one group rounds off, a later one makes up for
+    wanted = done = 0.0  # shared classes so far: a later group compensates the rounding of an earlier one
     for place, home in enumerate(homes):
-        asked += config.overlap * len(home)
-        shared = min(len(home), round(asked - done)) if place + 1 < len(homes) else 0
+        wanted += config.overlap * len(home)
+        shared = min(len(home), round(wanted - done)) if place + 1 < len(homes) else 0
         done += shared
         for rank, name in enumerate(home):
             images = rng.permutation(np.flatnonzero(classes == name))
@@ -83,14 +110,14 @@ def deal(classes: np.ndarray, config: PlanConfig, rng: np.random.Generator) -> l
 
 
 def given(nodes: np.ndarray, tree: Taxonomy) -> np.ndarray:
-    """The plan of a data set that is a stream already: its own order, each image at its own label's level."""
+    """The plan of a data set that is a stream already: in its order, each image at the level of its label."""
     if len(nodes) == 0:
         raise InputError("the stream is empty: the data set has no training image")
     return np.array([(image, tree.labels[node].level) for image, node in enumerate(nodes)])
 
 
 def save(table: np.ndarray, path: Path) -> None:
-    """As text, a line a sample, so that a plan can be read and compared."""
+    """Write a plan as text, one line per sample."""
     np.savetxt(path, table, fmt="%d", delimiter="\t", header="image\tlevel", comments="")
 
 
@@ -108,7 +135,7 @@ def _split_place(tree: Taxonomy, config: PlanConfig) -> int:
     if config.split_level is None:
         return len(tree.levels) - 1
     if config.split_level not in tree.levels:
-        raise InputError(f"--split-level {config.split_level}: the data set has levels {tree.levels}")
+        raise InputError(f"`split_level` {config.split_level}: the data set has levels {tree.levels}")
     return tree.levels.index(config.split_level)
 
 

@@ -33,7 +33,7 @@ async function attempt(work) {
 function take(file) {
   if (!file) return;
   attempt(async () => {
-    tell("Looking …");
+    tell("Predicting …");
     given = prediction = editing = taught = null;
     at("preview").hidden = true;
     given = await small(file);
@@ -52,7 +52,7 @@ async function small(file) {
   try {
     image = await createImageBitmap(file);
   } catch {
-    throw new Problem("That is no image that can be read here. JPEG, PNG and WebP are.");
+    throw new Problem("This file can not be read as an image. Use JPEG, PNG or WebP.");
   }
   const scale = Math.min(1, SIDE / Math.max(image.width, image.height));
   const canvas = make("canvas", { width: Math.ceil(scale * image.width), height: Math.ceil(scale * image.height) });
@@ -66,7 +66,7 @@ async function small(file) {
 async function predict() {
   const form = new FormData();
   form.append("image", given, "image");
-  if (!tree.nodes.size) return tell("Nothing is learned yet: tell what it is.");
+  if (!tree.nodes.size) return tell("Nothing is learned yet: name the image.");
   [prediction] = (await ask("/predict", { method: "POST", body: form }).then(response => response.json())).predictions;
   const { name, rank, probability } = prediction.path.at(-1);
   tell(`Most probably ${name} (${rank}), ${percent(probability)}.`);
@@ -99,7 +99,7 @@ async function settle(number) {
   for (let wait = 200; ; wait = Math.min(2000, 1.5 * wait)) {
     await pause(wait);
     const { state } = await read(`/entries/${number}`);
-    if (state === "refused") throw new Problem("That could not be learned.");
+    if (state === "refused") throw new Problem("The image could not be learned.");
     if (state !== "queued") return;
   }
 }
@@ -132,9 +132,9 @@ function drawGuess(rank) {
     bar.firstChild.style.width = `${100 * guess.probability}%`;
     middle.append(make("div", { className: onPath ? "name" : "name apart", dir: "auto" }, guess.name),
       make("div", { className: "share" }, bar, percent(guess.probability, 1)));
-    if (!onPath) middle.append(make("div", { className: "rather" }, "judged by itself, not on this path"));
+    if (!onPath) middle.append(make("div", { className: "rather" }, "most probable at this rank alone, not on this path"));
     else if (alone && alone.name !== guess.name)
-      middle.append(make("div", { className: "rather" }, `judged by itself: ${alone.name}, ${percent(alone.probability)}`));
+      middle.append(make("div", { className: "rather" }, `at this rank alone: ${alone.name}, ${percent(alone.probability)}`));
     parts.append(make("div", { className: "acts" }, right, other));
   } else {
     middle.append("–");
@@ -178,7 +178,7 @@ function drawOffer() {
   at("offer").hidden = !node || node.parent !== null || busy;
   if (at("offer").hidden) return;
   const { name, rank, below } = taught, [text, button] = at("offer").children;
-  text.textContent = `${name} has no place in the tree yet.`;
+  text.textContent = `${name} is not linked to the tree yet.`;
   button.textContent = `Put it below ${below.name}`;
   button.onclick = () => attempt(async () => {
     const link = { kind: "link", child: { name, rank }, parent: { name: below.name, rank: below.rank } };
@@ -187,7 +187,7 @@ function drawOffer() {
     await settle(accepted);
     await catchUp();
     reveal(tree.nodes.get(node.id));
-    tell(`${name} lies below ${below.name} now.`);
+    tell(`${name} is below ${below.name} now.`);
   });
 }
 
@@ -201,5 +201,5 @@ for (const kind of ["dragenter", "dragover", "dragleave", "drop"])
     at("drop").classList.toggle("over", kind === "dragover" || kind === "dragenter");
     if (kind !== "drop") return;
     if (event.dataTransfer.files.length) take(event.dataTransfer.files[0]);
-    else tell("", "That was no file. Save the image first, or copy and paste it.");
+    else tell("", "This is not a file. Save the image first, or copy and paste it.");
   });

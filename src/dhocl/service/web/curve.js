@@ -61,7 +61,7 @@ function drawCurve() {
 function tellMoment(point, isChosen) {
   const shares = point ? tree.ranks.filter(rank => rank in point.accuracy).map(rank => `${rank} ${percent(point.accuracy[rank], 1)}`) : [];
   const text = point ? `after ${count(point.learned)}: ${shares.join(", ")}` : "nothing is learned yet";
-  at("moment").textContent = isChosen ? text : "Lately: of the last 200 of a rank.";
+  at("moment").textContent = isChosen ? text : "Recent: the last 200 observations of a rank.";
   const values = { "aria-valuemax": Math.max(0, points.length - 1), "aria-valuenow": pointed ?? Math.max(0, points.length - 1), "aria-valuetext": text };
   for (const [name, value] of Object.entries(values)) at("curve").setAttribute(name, value);
 }

@@ -48,9 +48,9 @@ function drawObservation({ number, name, rank, time, state, predicted, thumbnail
 /** What was predicted of it before it was learned. */
 function verdict(state, predicted) {
   if (state === "refused") return make("span", { className: "wrong" }, "could not be learned");
-  if (!predicted) return "nothing could be predicted yet";
+  if (!predicted) return "not predicted";
   const sure = percent(predicted.probability);
-  const said = predicted.right ? `✓ foreseen, ${sure}` : `✗ taken for ${predicted.name}, ${sure}`;
+  const said = predicted.right ? `✓ predicted, ${sure}` : `✗ predicted ${predicted.name}, ${sure}`;
   return make("span", { className: predicted.right ? "right" : "wrong" }, said);
 }
 

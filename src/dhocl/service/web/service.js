@@ -37,7 +37,7 @@ class Problem extends Error {}
 
 async function refusal(response) {
   const detail = await response.json().then(body => String(body.detail), () => "");
-  const said = detail ? detail[0].toUpperCase() + detail.slice(1) : `It answered with the number ${response.status}`;
+  const said = detail ? detail[0].toUpperCase() + detail.slice(1) : `The service returned status ${response.status}`;
   const wait = Number(response.headers.get("Retry-After"));
   return new Problem(`${said.replace(/\.$/, "")}.${wait ? ` Try again in ${wait} s.` : ""}`);
 }
@@ -49,7 +49,7 @@ let wanted = null, declined = false;  // a promise while the question is open; w
 function wantToken() {
   if (declined) return Promise.resolve(false);
   return wanted ??= new Promise(settle => {
-    at("token-why").textContent = sessionStorage.token ? "That was not the right one." : "It is kept until this tab is closed.";
+    at("token-why").textContent = sessionStorage.token ? "The token was wrong." : "It is stored until this tab is closed.";
     delete sessionStorage.token;
     const dialog = at("token"), form = dialog.querySelector("form"), word = at("token-word");
     word.value = "";
@@ -84,7 +84,7 @@ async function ask(path, options = {}) {
   if (response.ok) return response;
   const changed = sessionStorage.token !== token;  // another question has been answered meanwhile
   if (response.status === 401 && (changed || await wantToken())) return ask(path, options);
-  throw response.status === 401 ? new Problem("The service wants its token for that.") : await refusal(response);
+  throw response.status === 401 ? new Problem("This request needs the token.") : await refusal(response);
 }
 
 const read = path => ask(path).then(response => response.json());

@@ -42,8 +42,8 @@ async function stayLive() {
         wait = 500;
       }, (event, news) => hear(event, news).catch(() => {}));  // what is missed now is caught up with later
     } catch { /* told below */ }
-    await refresh().then(() => show("", "not live, but looking from time to time"),
-      problem => show("lost", problem instanceof Problem ? problem.message : "Something is wrong with this page."));
+    await refresh().then(() => show("", "not live, polling"),
+      problem => show("lost", problem instanceof Problem ? problem.message : "Internal error of this page."));
     await pause(wait);
   }
 }
@@ -51,7 +51,7 @@ async function stayLive() {
 at("pause").onclick = () => {
   paused = !paused;
   at("pause").setAttribute("aria-pressed", paused);
-  at("pause").textContent = paused ? "Go on" : "Pause";
+  at("pause").textContent = paused ? "Resume" : "Pause";
   if (!paused) for (const soon of waiting) { waiting.delete(soon); soon(); }
 };
 at("give-token").onclick = () => { declined = false; wantToken().then(refresh).catch(() => {}); };

@@ -1,0 +1,1 @@
+"""The taxonomy, and what all packages share: errors, random numbers, settings, checkpoints."""

@@ -1,0 +1,93 @@
+"""Checkpoints: nested dicts of tensors and JSON values, one file each.
+
+A file is safetensors with the JSON values in its header, so loading it can not run code. Its name holds a serial number
+and a hash of its content: the newest file is known, and a damaged one is detected and skipped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from dhocl.core.errors import InputError
+from dhocl.core.files import write_atomically
+
+FORMAT = "5"  # incremented when older checkpoints can no longer be read
+KEEP = 2  # the newest, and a fallback in case it is damaged
+
+
+def save(folder: Path, state: dict[str, Any]) -> Path:
+    """Write a nested dict of tensors and JSON values, and delete all but the newest `KEEP` checkpoints."""
+    folder.mkdir(parents=True, exist_ok=True)
+    serial = 1 + max((int(path.name[:9]) for path in _newest_first(folder)), default=0)
+    tensors: dict[str, Tensor] = {}
+    tree = _take_tensors(state, "", tensors)
+    content = safetensors.torch.save(tensors, metadata={"format": FORMAT, "state": json.dumps(tree)})
+    path = folder / f"{serial:09d}-{_hash(content)}.safetensors"
+    write_atomically(path, content)
+    for old in [*_newest_first(folder)[KEEP:], *folder.glob(".*.partial")]:  # .partial: a crash while writing
+        old.unlink()
+    return path
+
+
+def load_newest(folder: Path) -> dict[str, Any] | None:
+    """The state of the newest intact checkpoint; None if the folder never had one.
+
+    A damaged file is renamed to `.damaged`, and the one before it is used. InputError if all are damaged.
+    """
+    for path in _newest_first(folder):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:  # the process that writes the folder has just replaced it
+            return load_newest(folder)
+        if path.stem.endswith(f"-{_hash(content)}"):
+            return load(path)
+        path.rename(path.with_suffix(".damaged"))
+        logging.getLogger(__name__).warning("%s is damaged; trying the checkpoint before it", path)
+    if damaged := sorted(folder.glob("*.damaged")):
+        raise InputError(f"{folder} has no intact checkpoint: restore {damaged[-1].name}, or start in another folder")
+    return None
+
+
+def load(path: Path) -> dict[str, Any]:
+    with safetensors.safe_open(path, framework="pt") as file:
+        if file.metadata().get("format") != FORMAT:
+            raise InputError(f"{path} was written by another version of dhocl: use that version, or start again")
+        tree = json.loads(file.metadata()["state"])
+        return _put_tensors(tree, file.get_tensor)  # type: ignore[no-any-return]
+
+
+def _take_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """The value with each tensor replaced by a reference to its name in `tensors`."""
+    if isinstance(value, Tensor):
+        tensors[name] = value.detach().contiguous()
+        return {"tensor": name}
+    if isinstance(value, dict):
+        return {"dict": {key: _take_tensors(item, f"{name}/{key}", tensors) for key, item in value.items()}}
+    return {"json": value}
+
+
+def _put_tensors(tree: dict[str, Any], get: Any) -> Any:
+    match tree:
+        case {"tensor": name}:
+            return get(name)
+        case {"dict": items}:
+            return {key: _put_tensors(item, get) for key, item in items.items()}
+        case {"json": value}:
+            return value
+    raise ValueError(f"unknown entry in a checkpoint: {tree}")
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted(folder.glob("[0-9]*.safetensors"), reverse=True)
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=8).hexdigest()

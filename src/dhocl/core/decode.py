@@ -1,0 +1,86 @@
+"""Decoding: from probabilities per level to classes of the current tree and to paths through it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dhocl.core.taxonomy import UNKNOWN, Taxonomy
+
+
+def merge_synonyms(probabilities: dict[int, Tensor], taxonomy: Taxonomy) -> dict[int, Tensor]:
+    """Probabilities (B, classes) per level of the learner's last update -> of the classes of the current tree.
+
+    The probability of a merged class is added to its accepted class. Classes added since the update get 0. A level
+    added since the update gets a uniform distribution.
+    """
+    widths = {level: p.shape[1] for level, p in probabilities.items()}
+    if widths == taxonomy.widths and not taxonomy.merges:
+        return probabilities
+    whole = {}
+    some = next(iter(probabilities.values()))
+    for level, width in taxonomy.widths.items():
+        p = probabilities.get(level)
+        if p is None:
+            whole[level] = some.new_full((len(some), width), 1 / width)
+        else:
+            accepted = taxonomy.ancestors(level, level)[: p.shape[1]]
+            whole[level] = p.new_zeros(len(p), width).index_add(1, accepted, p)
+    return whole
+
+
+def known_paths(taxonomy: Taxonomy) -> Tensor:
+    """(paths, levels) columns of the deepest known node of every branch and its ancestors, -1 where unknown."""
+
+    def look() -> Tensor:
+        leaves = [n for n in range(len(taxonomy)) if taxonomy.accepted(n) == n and not taxonomy.children(n)]
+        return taxonomy.paths[torch.tensor(leaves)]
+
+    return taxonomy.derived("known paths", look)
+
+
+def path_scores(probabilities: dict[int, Tensor], paths: Tensor) -> Tensor:
+    """(B, paths) posterior over paths: softmax of the summed level log-probabilities.
+
+    Where a path has no known class at a level, 1 / (number of classes of the level) is used.
+    """
+    score: Tensor | float = 0.0
+    for place, p in enumerate(probabilities.values()):
+        blank = p.new_full((len(p), 1), 1 / p.shape[1])
+        score = score + torch.cat([p, blank], 1).clamp_min(1e-12).log()[:, paths[:, place]]  # -1 picks the blank
+    assert isinstance(score, Tensor)
+    return score.softmax(1)
+
+
+class Beliefs(NamedTuple):
+    """Predictions of B images: of each level independently, and of the known paths."""
+
+    levels: dict[int, Tensor]  # (B, classes) per level
+    posterior: Tensor  # (B, paths)
+    paths: Tensor  # (paths, levels) columns, -1 where a path has no class
+
+    def marginal(self, row: int, place: int, column: int) -> float:
+        """Probability of one class: the sum over the known paths through it. A parent's is never below a child's."""
+        return float(self.posterior[row, self.paths[:, place] == column].sum())
+
+    def marginals(self) -> dict[int, Tensor]:
+        """(B, classes) per level: `marginal` of all classes, normalised over the paths that reach the level."""
+        found = {}
+        for place, (level, p) in enumerate(self.levels.items()):
+            named = self.paths[:, place] != UNKNOWN
+            marginal = torch.zeros_like(p).index_add(1, self.paths[named, place], self.posterior[:, named])
+            found[level] = marginal / marginal.sum(1, keepdim=True).clamp_min(1e-12)
+        return found
+
+    def best_path(self) -> tuple[Tensor, Tensor]:
+        """The most probable known path of each image: (B, levels) columns with -1 for none; its probability (B,)."""
+        probability, best = self.posterior.max(1)
+        return self.paths[best], probability
+
+
+def believe(levels: dict[int, Tensor], taxonomy: Taxonomy) -> Beliefs:
+    """Beliefs from probabilities (B, classes) per level."""
+    paths = known_paths(taxonomy)
+    return Beliefs(levels, path_scores(levels, paths), paths)

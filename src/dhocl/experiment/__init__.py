@@ -1,0 +1,1 @@
+"""Experiments: configuration, training loop, evaluation, record, recipes, sweeps."""

@@ -1,0 +1,122 @@
+"""The files of a run."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from dhocl.core.errors import InputError
+from dhocl.core.files import write_atomically
+from dhocl.core.taxonomy import Taxonomy
+from dhocl.experiment.config import RunConfig
+from dhocl.experiment.evaluate import Scores
+
+MARKS = (10, 50)  # numbers of classes of the finest level at which Figures 13 and 14 of the paper show matrices
+
+
+class Record:
+    """The folder of a run.
+
+    | file                   | content                                                                    |
+    |------------------------|----------------------------------------------------------------------------|
+    | config.json            | configuration, versions, stream hash                                       |
+    | curve.jsonl            | one line per evaluation; without times, so that equal runs have equal files |
+    | taxonomy.jsonl         | the events by which the tree grew                                          |
+    | matrices.safetensors   | matrices of the learner at the end, such as prototype distances            |
+    | matrices-N.safetensors | the same at the first evaluation with N classes of the finest level        |
+    | summary.json           | metrics of the finished run                                                |
+    | checkpoints/           | to resume from                                                             |
+
+    Args:
+        folder: the folder, which may not exist yet.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def exists(self) -> bool:
+        return (self.folder / "config.json").exists()
+
+    @property
+    def finished(self) -> bool:
+        return (self.folder / "summary.json").exists()
+
+    def start(self, config: RunConfig, stream: str, levels: tuple[str, ...]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._write_json(
+            "config.json",
+            {
+                "config": config.to_json(),
+                "stream": stream,
+                "levels": list(levels),
+                "versions": {name: version(name) for name in ("dhocl", "torch", "numpy")}
+                | {"python": platform.python_version()},
+                "threads": torch.get_num_threads(),
+            },
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """The content of config.json."""
+        return self._read_json("config.json")
+
+    def config(self) -> RunConfig:
+        return RunConfig.from_json(self.describe()["config"])
+
+    def write_curve(self, curve: list[Scores]) -> None:
+        text = "".join(json.dumps(scores) + "\n" for scores in curve)
+        write_atomically(self.folder / "curve.jsonl", text.encode())
+
+    def curve(self) -> list[Scores]:
+        path = self.folder / "curve.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def write_taxonomy(self, taxonomy: Taxonomy) -> None:
+        write_atomically(self.folder / "taxonomy.jsonl", taxonomy.dumps().encode())
+
+    def taxonomy(self) -> Taxonomy:
+        return Taxonomy.loads((self.folder / "taxonomy.jsonl").read_text(encoding="utf-8"))
+
+    def write_matrices(self, matrices: dict[str, Tensor], mark: int | None = None) -> None:
+        """Write matrices of the end of the run, or of the first evaluation with `mark` classes of the finest level."""
+        if matrices:
+            tensors = {name: matrix.contiguous() for name, matrix in matrices.items()}
+            write_atomically(self._matrices(mark), safetensors.torch.save(tensors))
+
+    def finish(self, summary: dict[str, Any], matrices: dict[str, Tensor]) -> None:
+        self.write_matrices(matrices)
+        self._write_json("summary.json", summary)
+
+    def summary(self) -> dict[str, Any]:
+        return self._read_json("summary.json")
+
+    def matrices(self, mark: int | None = None) -> dict[str, Tensor]:
+        path = self._matrices(mark)
+        return safetensors.torch.load_file(path) if path.exists() else {}
+
+    def _matrices(self, mark: int | None) -> Path:
+        return self.folder / ("matrices.safetensors" if mark is None else f"matrices-{mark}.safetensors")
+
+    def _write_json(self, name: str, value: dict[str, Any]) -> None:
+        write_atomically(self.folder / name, (json.dumps(value, indent=1) + "\n").encode())
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        path = self.folder / name
+        if not path.exists():
+            raise InputError(f"{self.folder} is not the folder of a run: it has no {name}")
+        try:
+            value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            raise InputError(f"{path} is damaged: start the run again in another folder") from None
+        return value

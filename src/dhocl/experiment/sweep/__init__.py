@@ -1,0 +1,148 @@
+"""Sweeps: many runs, planned by recipes and executed by an engine that yields events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from dhocl import data
+from dhocl.core.errors import InputError
+from dhocl.core.taxonomy import UNKNOWN
+from dhocl.data import Selection, Source
+from dhocl.experiment.recipes import BASES, RECIPES, SEEDS, UNNAMED, Scale, Statistics, find_recipe
+from dhocl.experiment.sweep.events import Begun, Ended, Event, Underway
+from dhocl.experiment.sweep.folder import Job, PlannedRun, Statistic, SweepFolder, cells_of
+from dhocl.experiment.sweep.work import FAILED, cores
+
+__all__ = [
+    "FAILED",
+    "Begun",
+    "Ended",
+    "Event",
+    "Job",
+    "PlannedRun",
+    "SweepFolder",
+    "Underway",
+    "prepare",
+    "start",
+    "sweep",
+]
+
+
+def sweep(
+    recipes: Sequence[str],
+    folder: str | Path,
+    scale: Literal["smoke", "mini", "paper"] = "smoke",
+    *,
+    seeds: int | None = None,
+    data: str | Path | None = None,
+    backbone: str | None = None,
+    engine: Literal["local", "ray"] = "local",
+    workers: int = 0,
+    address: str | None = None,
+) -> list[Job]:
+    """Run experiments of the paper.
+
+    A sweep can be stopped and called again: finished runs in `folder` are skipped and unfinished ones resumed.
+    `dhocl.report.write_sweep_report(folder)` makes tables and figures.
+
+    Args:
+        recipes: names of `dhocl list recipes`, or `["all"]`.
+        folder: for runs and results.
+        scale: "smoke" takes minutes and needs no data, "mini" needs CIFAR-100 and CUB-200, "paper" all data sets.
+        seeds: number of seeds; default 1, 2 or 5, depending on the scale.
+        data: folder with the archives of the data sets.
+        backbone: for recipes that do not name one.
+        engine: "local" for processes on this machine, "ray" for tasks on a Ray cluster.
+        workers: parallel runs; 0 for one per core, or on a cluster for as many as fit.
+        address: of a running Ray cluster; None starts one on this machine.
+
+    Returns:
+        The runs that failed.
+
+    Example:
+        >>> import tempfile
+        >>> from dhocl import sweep
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     sweep(["dataset_stats"], folder)
+        []
+    """
+    size = Scale(scale)
+    place = None if data is None else Path(data)
+    jobs = prepare(Path(folder), recipes, size, seeds or SEEDS[size], place, backbone)
+    events = start(jobs, engine, workers, address)
+    return [event.job for event in events if isinstance(event, Ended) and event.problem]
+
+
+def prepare(
+    folder: Path, recipes: Sequence[str], scale: Scale, seeds: int, place: Path | None, backbone: str | None = None
+) -> list[Job]:
+    """Plan the recipes in a folder. Returns the runs that are not finished, without duplicates.
+
+    InputError if data or a backbone is missing, before anything is written.
+    """
+    names = list(RECIPES) if list(recipes) == ["all"] else list(recipes)
+    unnamed = [name for name in names if any(c.config.backbone == UNNAMED for c in cells_of(name, scale, None))]
+    if unnamed and backbone is None:
+        raise InputError(
+            f"{unnamed[0]} at this scale needs a backbone that was not trained on ImageNet (in the paper: trained on "
+            "iNaturalist 2018): give it as `backbone` hub:FOLDER"
+        )
+    if backbone is not None and not unnamed:
+        raise InputError("`backbone`: these recipes at this scale have their own backbones, leave it out")
+    cells = [cell for name in names for cell in cells_of(name, scale, backbone)]
+    sets = {cell.config.dataset: cell.config for cell in cells}
+    for name, config in sets.items():
+        if name != "glyphs" and place is None:
+            raise InputError(f"these recipes at this scale need {name}: give its folder as `data`")
+        data.check(name, Selection(place, config.image_size))
+    jobs: dict[str, Job] = {}
+    for name in names:
+        shown = statistics(scale, place) if Statistics() in find_recipe(name).exhibits else ()
+        for job in SweepFolder(folder).plan(name, scale, seeds, place, backbone, shown):
+            jobs[job.folder.name] = job
+    return [job for job in jobs.values() if not job.finished]
+
+
+def statistics(scale: Scale, place: Path | None) -> list[Statistic]:
+    """Of the data sets of a scale; for one that is not found, the error message."""
+    found = []
+    for name, base in BASES[scale].items():
+        try:
+            found.append(describe(data.check(name, Selection(place, base.get("image_size")))))
+        except InputError as missing:
+            found.append({"name": name, "missing": str(missing)})
+    return found
+
+
+def describe(source: Source) -> Statistic:
+    """Sizes, levels, and whether images and tree are balanced."""
+    nodes, tree = source.train.nodes, source.tree
+    counts = np.unique(nodes, return_counts=True)[1]
+    paths = tree.paths.numpy()[np.unique(nodes)]
+    return {
+        "name": source.name,
+        "train": len(nodes),
+        "test": len(source.test.nodes),
+        "levels": list(source.levels),
+        "classes": list(tree.widths.values()),
+        "fewest": int(counts.min()),  # images of a class
+        "most": int(counts.max()),
+        "even": bool((paths != UNKNOWN).all()),  # every leaf has a class at every level
+    }
+
+
+def start(jobs: Sequence[Job], engine: str, workers: int, address: str | None) -> Iterator[Event]:
+    """Execute jobs on an engine. Closing the iterator stops it."""
+    if address is not None and engine != "ray":
+        raise InputError("`address` is for a Ray cluster: add `engine` ray")
+    if engine == "ray":
+        from dhocl.experiment.sweep.cluster import run_on_ray
+
+        return run_on_ray(jobs, workers, address)
+    from dhocl.experiment.sweep.local import run_here
+
+    return run_here(jobs, min(workers or cores(), max(1, len(jobs))))

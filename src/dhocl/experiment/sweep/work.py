@@ -1,0 +1,44 @@
+"""Execute one run of a sweep."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from dhocl.experiment.config import RunConfig
+from dhocl.experiment.record import Record
+from dhocl.experiment.run import run
+
+FAILED = "FAILED"
+INTERVAL = 0.5  # seconds between progress reports
+
+
+def finish(config: RunConfig, folder: Path, report: Callable[[int, int], None]) -> str | None:
+    """Start or resume a run. Returns its traceback if it failed, which is also written to its folder.
+
+    `report` is called with (samples learned, samples in total) every INTERVAL seconds.
+    """
+    record = Record(folder)
+    if record.finished:
+        return None
+    (folder / FAILED).unlink(missing_ok=True)
+    try:
+        reported = 0.0
+        for progress in run(config, folder, resume=bool(record.curve())):
+            if time.monotonic() - reported > INTERVAL:
+                reported = time.monotonic()
+                report(progress.samples, progress.total)
+    except Exception:
+        problem = traceback.format_exc()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / FAILED).write_text(problem)
+        return problem
+    return None
+
+
+def cores() -> int:
+    """Number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,268 @@
+"""Learner, curator, taxonomy, decoding and calibration behind one interface of tensors and labels."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from dhocl.core.decode import Beliefs, merge_synonyms
+from dhocl.core.errors import InputError
+from dhocl.core.taxonomy import Label, Taxonomy
+from dhocl.knowledge import Background, Chain, Curator, KnowledgeSource, Oracle, Silent, Statement
+from dhocl.knowledge.source import is_slow
+from dhocl.methods.registry import find_method, method_settings
+from dhocl.model.calibration import Calibration
+from dhocl.nn import backbones
+from dhocl.nn.learner import Batch, Learner, Setup
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What a model is made of. It is stored with the model.
+
+    Args:
+        levels: names of the levels, coarsest first.
+        method: see `dhocl list methods`.
+        backbone: see `dhocl list backbones`; None for one that is given as an object.
+        image_size: side in pixels of the images it learns from.
+        buffer: images that may be kept for replay.
+        replay_batch: images replayed with each batch.
+        flip: whether a mirrored image still shows its class.
+        seed: of all random draws.
+        settings: of the method, those that differ from its defaults.
+        samples: length of the stream; None if it is not known.
+        delay: batches until the answer about a new class counts.
+        calibrate: predict each batch before it is learned, and calibrate the probabilities by it.
+    """
+
+    levels: tuple[str, ...]
+    method: str = "halo"
+    backbone: str | None = "efficientnet_lite0"
+    image_size: int = 96
+    buffer: int = 1000
+    replay_batch: int = 16
+    flip: bool = True
+    seed: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
+    samples: int | None = None
+    delay: float = 0
+    calibrate: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.levels, str) or len(set(self.levels)) != len(self.levels) or not all(self.levels):
+            raise InputError(f"levels must be different names, coarsest first, not {self.levels!r}")
+        if not self.levels or self.image_size < 1 or min(self.buffer, self.replay_batch, self.seed) < 0:
+            raise InputError("levels and image_size: at least 1; buffer, replay_batch and seed: not negative")
+
+    def to_json(self) -> dict[str, Any]:
+        fields = dataclasses.asdict(self)
+        return fields | {"levels": list(self.levels), "delay": "inf" if math.isinf(self.delay) else self.delay}
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> ModelConfig:
+        return cls(**fields | {"levels": tuple(fields["levels"]), "delay": float(fields["delay"])})
+
+
+class Revision(NamedTuple):
+    """A change of the tree by hand.
+
+    | kind   | label                 | other           |
+    |--------|-----------------------|-----------------|
+    | link   | child                 | parent          |
+    | unlink | child                 | -               |
+    | add    | class without image   | parent          |
+    | rename | class                 | its new name    |
+    | merge  | class                 | class to become |
+    """
+
+    kind: Literal["link", "unlink", "add", "rename", "merge"]
+    label: Label
+    other: Label | None = None
+
+
+class Observation(NamedTuple):
+    """Returned by `Model.observe`."""
+
+    stats: dict[str, float]  # of the learner's step
+    before: Beliefs | None  # what was predicted of the batch before it was learned; None without calibration
+
+
+class Model:
+    """The object that learns. It knows nothing of files, HTTP, image formats or experiments.
+
+    Args:
+        config: what it is made of.
+        tree: a tree to look up new classes in.
+        source: a knowledge source to ask about new classes that `tree` does not have.
+        backbone: a network instead of the one that `config` names.
+        curator: instead of one made from `tree`, `source` and `config.delay`, for experiments with wrong answers.
+
+    Example:
+        >>> import torch
+        >>> from dhocl import Label, Model, ModelConfig
+        >>> model = Model(ModelConfig(("kind", "species"), method="acil", backbone="tiny", image_size=32))
+        >>> x = torch.randint(256, (4, 3, 32, 32), dtype=torch.uint8)
+        >>> _ = model.observe(x, [Label("bird", 0), Label("robin", 1), Label("fish", 0), Label("pike", 1)])
+        >>> model.revise(Revision("link", Label("robin", 1), Label("bird", 0)))
+        >>> {level: tuple(p.shape) for level, p in model.probabilities(x).items()}
+        {0: (4, 2), 1: (4, 2)}
+        >>> model
+        Model(acil, levels kind > species, 4 classes)
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        tree: Taxonomy | None = None,
+        source: KnowledgeSource | None = None,
+        backbone: nn.Module | None = None,
+        curator: Curator | None = None,
+    ) -> None:
+        settings = method_settings(config.method, config.settings)
+        if backbone is None and config.backbone is None:
+            raise InputError("this model had a backbone of its own: give it as backbone=")
+        self.config = config
+        self.tree = tree
+        self.source = source
+        self.backbone = backbones.load(str(config.backbone) if backbone is None else backbone)
+        setup = Setup(self.backbone, config.buffer, config.replay_batch, config.flip, config.seed, config.samples)
+        self.learner: Learner = find_method(config.method).learner(setup, settings)  # type: ignore[call-arg]
+        self.curator = curator or Curator(_joined(tree, source), config.delay, retry=source is not None)
+        self.calibration = Calibration()
+        self._is_reader = False
+
+    def __repr__(self) -> str:
+        levels, classes = " > ".join(self.config.levels), sum(1 for _ in self.taxonomy)
+        return f"Model({self.config.method}, levels {levels}, {classes} classes)"
+
+    @property
+    def taxonomy(self) -> Taxonomy:
+        """The tree as known so far."""
+        return self.curator.taxonomy
+
+    def observe(self, x: Tensor, labels: Sequence[Label]) -> Observation:
+        """Learn a batch, once: images (B, 3, H, W) uint8 with one label each, of any level."""
+        before = self._foresee(x, labels) if self.config.calibrate else None
+        y = self.curator.observe(labels)
+        return Observation(self.learner.learn(Batch(x, y), self.taxonomy), before)
+
+    def beliefs(self, x: Tensor) -> Beliefs:
+        """Calibrated predictions of images (B, 3, H, W) uint8, by level and over the known paths."""
+        if not len(self.taxonomy):
+            raise InputError("nothing is learned yet: observe a batch first")
+        return self.calibration(merge_synonyms(self.learner.predict(x), self.taxonomy), self.taxonomy)
+
+    def probabilities(self, x: Tensor, decode: Literal["level", "path"] = "path") -> dict[int, Tensor]:
+        """(B, classes) per level, with classes in the order of `taxonomy.nodes(level)`.
+
+        "level" treats the levels as independent; "path" sums the known paths of the tree through each class.
+        """
+        beliefs = self.beliefs(x)
+        return beliefs.marginals() if decode == "path" else beliefs.levels
+
+    def revise(self, revision: Revision) -> None:
+        """Change the tree by hand. What the tree refuses is an InputError."""
+        tree, (kind, label, other) = self.taxonomy, revision
+        try:
+            match kind, other:
+                case "link", Label():
+                    node = tree.id(label)
+                    tree.link(node, tree.id(other))
+                    self.curator.settle(node)
+                case "unlink", None:
+                    tree.unlink(tree.id(label))
+                    self.curator.settle(tree.id(label))
+                case "add", Label():
+                    self._announce(label, other)
+                case "rename", Label():
+                    tree.rename(tree.id(label), other)
+                case "merge", Label():
+                    tree.merge(tree.id(label), tree.id(other))
+                case _:
+                    raise ValueError(f"no such revision: {revision}")
+        except (KeyError, ValueError) as error:
+            raise InputError(str(error.args[0])) from None
+
+    def apply(self, answer: Iterable[Statement]) -> None:
+        """Apply what a knowledge source answered. A statement that contradicts the tree is refused and logged."""
+        self.curator.apply(answer)
+
+    def reader(self) -> Model:
+        """A copy for prediction, which stays as it is while this one learns on, in another thread if need be."""
+        twin = copy.copy(self)
+        twin.learner = self.learner.reader()
+        twin.curator = Curator(Silent(), taxonomy=self.taxonomy.copy())
+        twin.calibration = copy.deepcopy(self.calibration)
+        twin._is_reader = True
+        return twin
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Inside, prediction is faster and nothing may be observed: the backbone's batch norms are folded."""
+        with nullcontext() if self._is_reader else self.backbone.resting():  # the networks of a reader always rest
+            yield
+
+    def state_dict(self) -> dict[str, Any]:
+        """The model format: nested dicts of tensors and JSON values."""
+        return {
+            "config": self.config.to_json(),
+            "tree": self.tree.dumps() if self.tree else None,
+            "sourced": self.source is not None,
+            "curator": self.curator.state_dict(),
+            "learner": self.learner.state_dict(),
+            "calibration": self.calibration.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.curator.load_state_dict(state["curator"])
+        self.learner.load_state_dict(state["learner"])
+        self.calibration.load_state_dict(state["calibration"])
+
+    @classmethod
+    def from_state(
+        cls, state: dict[str, Any], *, source: KnowledgeSource | None = None, backbone: nn.Module | None = None
+    ) -> Model:
+        """A model from what `state_dict` returned. A source or backbone of your own must be given again."""
+        tree = Taxonomy.loads(state["tree"]) if state["tree"] is not None else None
+        model = cls(ModelConfig.from_json(state["config"]), tree=tree, source=source, backbone=backbone)
+        model.load_state_dict(state)
+        return model
+
+    def _foresee(self, x: Tensor, labels: Sequence[Label]) -> Beliefs | None:
+        """Predict a batch before it is learned, and calibrate by the labels that are known."""
+        tree = self.taxonomy
+        if not len(tree):
+            return None
+        beliefs = self.beliefs(x)
+        known = [row for row, label in enumerate(labels) if label in tree]
+        if known:
+            nodes = torch.tensor([tree.id(labels[row]) for row in known])
+            self.calibration.update(beliefs, known, nodes, tree)
+        return beliefs
+
+    def _announce(self, label: Label, parent: Label) -> None:
+        tree, above = self.taxonomy, self.taxonomy.id(parent)
+        if label in tree:
+            raise ValueError(f"{label} is there already: link it")
+        if tree.labels[above].level >= label.level:
+            raise ValueError(f"{label} can not lie below {parent}: a parent's level is smaller")
+        node = tree.add(label)
+        tree.link(node, above)
+        self.curator.settle(node)
+
+
+def _joined(tree: Taxonomy | None, source: KnowledgeSource | None) -> KnowledgeSource:
+    """The tree is asked first. A slow source is asked from a thread."""
+    known = [] if tree is None else [Oracle(tree)]
+    asked = [] if source is None else [Background(source) if is_slow(source) else source]
+    sources = [*known, *asked]
+    return sources[0] if len(sources) == 1 else Chain(*sources) if sources else Silent()

@@ -1,0 +1,1 @@
+"""Building blocks of methods: backbones, heads, losses, memory, optimizer."""

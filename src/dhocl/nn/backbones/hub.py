@@ -1,0 +1,149 @@
+"""Pretrained image models by name, from the Hugging Face hub or a folder: `pip install 'dhocl[hub]'`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from dhocl.core.errors import InputError
+from dhocl.nn.backbones.base import IMAGENET_MEAN, IMAGENET_STD, Backbone
+
+ANY_SIZE = {"interpolate_pos_encoding": True}
+TRANSFORMERS: dict[str, dict[str, bool]] = {  # type -> options by which it takes images of any size
+    "vit": ANY_SIZE,  # DINO is of this type too
+    "vit_mae": ANY_SIZE,
+    "deit": ANY_SIZE,
+    "dinov2": {},
+    "dinov3_vit": {},
+    "clip": ANY_SIZE,
+    "siglip": ANY_SIZE,
+}
+
+
+class HubStages(Backbone):
+    """Features: the pooled last stage. Maps: the stages, each at twice the stride of the one before, from 4 on."""
+
+    def __init__(self, model: Any, widths: Sequence[int], mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__(widths[-1], {4 << stage: width for stage, width in enumerate(widths)}, mean, std)
+        self.model = model
+
+    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        out = self.model(x, output_hidden_states=True)
+        return out.pooler_output.flatten(1), self.chosen(out.hidden_states)
+
+    def chosen(self, maps: Sequence[Tensor]) -> Tensor:
+        """Of the input, if it is there, and the stages: (B, map_dim, H/stride, W/stride)"""
+        return maps[list(self.maps).index(self.map_stride) - len(self.maps)]
+
+
+class HubSwin(HubStages):
+    """The same for Swin: its model would return the stages after they are reduced to half their size."""
+
+    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        patches, size = self.model.embeddings(x, **ANY_SIZE)
+        self._shift_windows(size)
+        out = self.model.encoder(
+            patches,
+            size,
+            always_partition=True,
+            output_hidden_states=True,
+            output_hidden_states_before_downsampling=True,
+        )
+        tokens = self.model.layernorm(out.last_hidden_state)  # (B, h w, dim)
+        return tokens.mean(1), self.chosen(out.reshaped_hidden_states)
+
+    def _shift_windows(self, size: tuple[int, int]) -> None:
+        """Every second block shifts its windows, unless one window covers the map.
+
+        `always_partition` leaves this to us. Without it, an image whose maps are smaller than a window shrinks the
+        windows of the model for good, and then fails: their position biases do not shrink.
+        """
+        window = self.model.config.window_size
+        for stage in self.model.encoder.layers:
+            for place, block in enumerate(stage.blocks):
+                block.shift_size = window // 2 if place % 2 and min(size) > window else 0
+            size = (size[0] + 1) // 2, (size[1] + 1) // 2
+
+
+STAGES = {"resnet": HubStages, "convnext": HubStages, "dinov3_convnext": HubStages, "swin": HubSwin}
+
+
+class HubTransformer(Backbone):
+    """Features: the class token. Map: the patch tokens at their places. Both after the final layer norm.
+
+    The class token is taken before any further layer: DINO and MAE have none that was trained, and CLIP's projection
+    serves to match text. SigLIP has no class token: its features are those of its trained attention pooling. A patch is
+    14, 16 or 32 pixels wide, and that is the stride of the map.
+    """
+
+    def __init__(self, model: Any, kind: str, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__(model.config.hidden_size, {model.config.patch_size: model.config.hidden_size}, mean, std)
+        self.model = model
+        self.kind = kind
+
+    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        h, w = (size // self.model.config.patch_size for size in x.shape[2:])
+        options: dict[str, Any] = {**TRANSFORMERS[self.kind]}
+        if self.kind == "vit_mae":  # shuffles its patches by this noise, even if it hides none
+            options["noise"] = torch.arange(h * w, device=x.device).expand(len(x), -1)
+        out = self.model(x, **options)
+        tokens = out.last_hidden_state  # (B, 0 or more + h w, dim)
+        if self.kind == "clip":  # leaves the final norm of all tokens but the first to us
+            tokens = self.model.post_layernorm(tokens)
+        patches = tokens[:, -h * w :].transpose(1, 2)  # (B, dim, h w)
+        features = out.pooler_output if self.kind == "siglip" else tokens[:, 0]
+        return features, patches.unflatten(2, (h, w))
+
+
+def hub(name: str) -> Backbone:
+    """The image model of that name, or in that folder."""
+    try:
+        from transformers import AutoModel
+    except ImportError as error:
+        raise InputError("hub: models need the transformers package: pip install 'dhocl[hub]'") from error
+    try:
+        model = AutoModel.from_pretrained(name).float()
+    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise InputError(f"hub:{name} can not be loaded: {reason}") from error
+    kind = model.config.model_type
+    if kind in STAGES:
+        return STAGES[kind](model, _widths(model.config), *_normalisation(name)).ready()
+    if kind not in TRANSFORMERS:
+        known = ", ".join([*STAGES, *TRANSFORMERS])
+        raise InputError(f"hub:{name} is of type {kind}; known are {known} (others: dhocl.nn.backbones.wrap)")
+    return HubTransformer(_encoder(model, kind), kind, *_normalisation(name)).ready()
+
+
+def _widths(config: Any) -> list[int]:
+    """Channels of each stage."""
+    if config.model_type == "swin":
+        return [config.embed_dim << stage for stage in range(len(config.depths))]
+    widths: list[int] = config.hidden_sizes
+    return widths
+
+
+def _encoder(model: Any, kind: str) -> Any:
+    """The part that sees the whole image, without weights that no feature depends on."""
+    if kind in ("clip", "siglip"):
+        return model.vision_model
+    if kind == "vit_mae":
+        model.config.mask_ratio = 0.0
+    if kind in ("vit", "deit"):
+        model.pooler = None
+    return model
+
+
+def _normalisation(name: str) -> tuple[Sequence[float], Sequence[float]]:
+    """Mean and standard deviation the model was trained with; ImageNet's if it does not say."""
+    from transformers import ImageProcessingMixin
+
+    try:
+        said, _ = ImageProcessingMixin.get_image_processor_dict(name)
+    except OSError:
+        said = {}
+    return said.get("image_mean", IMAGENET_MEAN), said.get("image_std", IMAGENET_STD)

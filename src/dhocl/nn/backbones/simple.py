@@ -1,0 +1,86 @@
+"""Two small backbones: one for tests, and one around a network of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import relu
+
+from dhocl.core.errors import InputError
+from dhocl.nn.backbones.base import IMAGENET_MEAN, IMAGENET_STD, Backbone
+from dhocl.nn.backbones.layers import ConvNorm
+
+
+class Tiny(Backbone):
+    """Three convolutions with random weights, untrained: for tests and examples that must be quick."""
+
+    def __init__(self) -> None:
+        super().__init__(64, {16: 64}, IMAGENET_MEAN, IMAGENET_STD)
+        stages = [ConvNorm(3, 16, 5, stride=4), ConvNorm(16, 32, 3, stride=2), ConvNorm(32, 64, 3, stride=2)]
+        for stage in stages:
+            nn.init.kaiming_normal_(stage.conv.weight)  # PyTorch's default would shrink the features to 0.04
+        self.stages = nn.ModuleList(stages)
+
+    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        for stage in self.stages:
+            x = relu(stage(x), inplace=True)
+        return x.mean((2, 3)), x  # (B, 64), (B, 64, H/16, W/16)
+
+
+def tiny() -> Backbone:
+    """Without a seed of its own: `load` draws every backbone's random weights from the same one."""
+    return Tiny().ready()
+
+
+class Wrapped(Backbone):
+    """A network that returns a feature map; the features are its average over positions."""
+
+    def __init__(self, module: nn.Module, dim: int, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__(dim, {16: dim}, mean, std)  # whatever its stride is, there is one
+        self.module = module
+
+    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        fmap = self.module(x)  # (B, dim, h, w)
+        return fmap.mean((2, 3)), fmap
+
+
+def wrap(
+    module: nn.Module,
+    mean: Sequence[float] = IMAGENET_MEAN,
+    std: Sequence[float] = IMAGENET_STD,
+    image_size: int = 64,
+) -> Backbone:
+    """Make a backbone of a network of your own. The module itself is used, not a copy.
+
+    `module` takes normalised images (B, 3, H, W) and returns a feature map (B, C, h, w): leave out its pooling and its
+    classifier. `mean` and `std` are those it was trained with, per channel on 0..1. C is read from the map of one blank
+    image, `image_size` pixels wide: raise it for a network that takes no image as small as that.
+
+    >>> backbone = wrap(nn.Conv2d(3, 10, kernel_size=8, stride=8))
+    >>> backbone.dim
+    10
+    >>> features, fmap = backbone(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
+    >>> features.shape, fmap.shape
+    (torch.Size([2, 10]), torch.Size([2, 10, 4, 4]))
+    """
+    return Wrapped(module, _map_width(module, image_size), mean, std).ready()
+
+
+@torch.no_grad()
+def _map_width(module: nn.Module, image_size: int) -> int:
+    device = next((parameter.device for parameter in module.parameters()), "cpu")
+    try:
+        fmap = module.eval()(torch.zeros(1, 3, image_size, image_size, device=device))
+    except Exception as error:  # whatever a network raises where the image does not fit
+        raise InputError(
+            f"the network does not take an image of {image_size} x {image_size} pixels ({error}): wrap it with "
+            "backbones.wrap and another `image_size`"
+        ) from error
+    if not isinstance(fmap, Tensor) or fmap.ndim != 4:
+        shape = tuple(fmap.shape) if isinstance(fmap, Tensor) else type(fmap).__name__
+        raise InputError(
+            f"a wrapped network must return a feature map (B, C, h, w), got {shape}: leave out its pooling"
+        )
+    return fmap.shape[1]

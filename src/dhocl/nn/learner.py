@@ -1,0 +1,104 @@
+"""Interface of a method: learn from a batch, predict at every level."""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, Self
+
+import torch
+from torch import Tensor
+
+from dhocl.core.settings import Settings
+from dhocl.core.taxonomy import Taxonomy
+from dhocl.nn.backbones import Backbone
+
+
+class Batch(NamedTuple):
+    x: Tensor  # (b, 3, H, W) uint8, without augmentation
+    y: Tensor  # (b,) node ids of the current taxonomy
+
+
+class Setup(NamedTuple):
+    """Arguments common to all methods."""
+
+    backbone: Backbone
+    buffer: int  # images that may be stored
+    replay_batch: int
+    flip: bool  # horizontal flips preserve the class
+    seed: int
+    samples: int | None = None  # length of the stream; None: unknown
+
+
+@dataclass(frozen=True)
+class TrainSettings(Settings):
+    """Settings of all methods that train a network."""
+
+    lr_backbone: float = 1e-4
+    lr_heads: float = 1e-3
+    weight_decay: float = 1e-4
+
+
+@dataclass(frozen=True)
+class PeriodicSettings(Settings):
+    """For methods that act at the end of a task. A stream has no tasks, so by default they act ten times per stream."""
+
+    every: int = 0  # samples; 0: a tenth of the stream, or 500 if its length is unknown
+
+    def due(self, setup: Setup, seen: int, came: int) -> int:
+        """How many periods ended with the last `came` of `seen` samples."""
+        every = self.every or (500 if setup.samples is None else math.ceil(setup.samples / 10))
+        return seen // every - (seen - came) // every
+
+
+class Stateful(Protocol):
+    """Has a state for checkpoints: nested dicts of tensors, numbers and strings.
+
+    A class used only by `learn` sets `training_only = True`: `Learner.reader` then shares it instead of copying it.
+    """
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class Learner(ABC):
+    """Base class of all methods. It gets batches and the taxonomy known so far, never the true tree."""
+
+    @abstractmethod
+    def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
+        """Train on a batch. Returns numbers to log, by name."""
+
+    @abstractmethod
+    def predict(self, x: Tensor) -> dict[int, Tensor]:
+        """(B, 3, H, W) uint8 -> probabilities (B, classes) per level, with the classes of the last `learn`."""
+
+    @abstractmethod
+    def components(self) -> dict[str, Stateful]:
+        """All state that changes in training, by name, for checkpoints. State is loaded in this order."""
+
+    def held(self) -> Tensor:
+        """(n,) nodes of the stored images."""
+        return torch.empty(0, dtype=torch.long)
+
+    def matrices(self) -> dict[str, Tensor]:
+        """Matrices to show in a report, by name."""
+        return {}
+
+    def reader(self) -> Self:
+        """A copy for prediction, unaffected by further training. Its backbones are at rest."""
+        memo = {id(part): part for part in self.components().values() if getattr(part, "training_only", False)}
+        twin = copy.deepcopy(self, memo)
+        for copied in list(memo.values()):
+            if isinstance(copied, Backbone):
+                copied.rest()
+        return twin
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: component.state_dict() for name, component in self.components().items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, component in self.components().items():
+            component.load_state_dict(state[name])

@@ -1,0 +1,115 @@
+"""What most methods share: the trainable backbone f with its linear heads, and the frozen f0 beside it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from dhocl.core.errors import InputError
+from dhocl.core.rng import Rng
+from dhocl.core.taxonomy import Taxonomy
+from dhocl.nn.backbones import Backbone, frozen
+from dhocl.nn.heads.linear import LinearHeads
+from dhocl.nn.learner import Setup, TrainSettings
+from dhocl.nn.optim import Optimizer
+
+
+class Output(NamedTuple):
+    logits: dict[int, Tensor]  # (B, classes) per level, coarsest first
+    features: Tensor  # (B, d)
+    map: Tensor  # (B, c, h, w)
+
+    def rows(self, start: int, end: int) -> Output:
+        logits = {level: z[start:end] for level, z in self.logits.items()}
+        return Output(logits, self.features[start:end], self.map[start:end])
+
+    def by_node(self, taxonomy: Taxonomy) -> Tensor:
+        """The logits (B, nodes). New nodes come last, whatever their level: store logits in this form."""
+        nodes = torch.cat([taxonomy.nodes(level) for level in self.logits])
+        return torch.cat(list(self.logits.values()), 1)[:, nodes.argsort()]
+
+    def split(self, sizes: Sequence[int]) -> list[Output]:
+        """Of batches of these sizes that went through together."""
+        return [self.rows(start, end) for start, end in pairwise(accumulate(sizes, initial=0))]
+
+
+class Network:
+    """f with a linear head per level. The set-up's backbone becomes f: it is trained in place."""
+
+    def __init__(self, setup: Setup, settings: TrainSettings) -> None:
+        self.f: Backbone = setup.backbone.eval()  # also in training: no dropout, no batch statistics, no surprise
+        self.optimizer = Optimizer(settings.weight_decay)
+        self.optimizer.add(((f"f.{name}", p) for name, p in self.f.named_parameters()), settings.lr_backbone)
+        self._rng = Rng(setup.seed, "heads")
+        self.heads = LinearHeads(self.f.dim, self.optimizer, settings.lr_heads, self._rng)
+
+    def __call__(self, pixels: Tensor) -> Output:
+        """(B, 3, H, W) -> what f and the heads say of it."""
+        features, feature_map = self.f(pixels)
+        return Output(self.heads(features), features, feature_map)
+
+    def each(self, batches: Sequence[Tensor]) -> list[Output]:
+        """The outputs of several batches, by one pass."""
+        return self(torch.cat(list(batches))).split([len(batch) for batch in batches])
+
+    @torch.no_grad()
+    def predict(self, pixels: Tensor) -> dict[int, Tensor]:
+        """Probabilities (B, classes) per level."""
+        return {level: z.softmax(1) for level, z in self(pixels).logits.items()}
+
+    def grow(self, taxonomy: Taxonomy) -> None:
+        self.heads.grow(taxonomy)
+
+    def step(self, loss: Tensor) -> None:
+        if not torch.isfinite(loss):
+            raise InputError(
+                f"the loss became {loss.item()}: training diverged; lower the learning rates (`settings` lr_...)"
+            )
+        self.optimizer.step(loss)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "f": self.f.state_dict(),
+            "heads": self.heads.state_dict(),
+            "rng": self._rng.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.f.load_state_dict(state["f"])
+        self.heads.load_state_dict(state["heads"])
+        self._rng.load_state_dict(state["rng"])
+
+
+class FrozenFeatures:
+    """f0(x), with the features of images that come again and again (the test images) kept as long as they live."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self.f0 = frozen(backbone)
+        self._kept = WeakTensorKeyDictionary()
+
+    def __deepcopy__(self, memo: object) -> FrozenFeatures:
+        twin = copy.copy(self)  # f0 never changes: one is enough
+        twin._kept = WeakTensorKeyDictionary()
+        return twin
+
+    @torch.no_grad()
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """(B, 3, H, W) uint8 -> (B, d)"""
+        features: Tensor = self.f0(pixels)[0]
+        return features
+
+    def kept(self, pixels: Tensor) -> Tensor:
+        """The same for a tensor that will be passed again: computed once, unless it is written to."""
+        if pixels in self._kept:
+            version, features = self._kept[pixels]
+            if version == pixels._version:
+                return features  # type: ignore[no-any-return]
+        features = self(pixels)
+        self._kept[pixels] = (pixels._version, features)
+        return features

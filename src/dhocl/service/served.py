@@ -1,0 +1,159 @@
+"""The model of a service, and the counts that are stored in its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dhocl.core import checkpoint
+from dhocl.core.decode import Beliefs
+from dhocl.core.errors import InputError
+from dhocl.core.taxonomy import UNKNOWN, Label, Taxonomy
+from dhocl.knowledge.source import from_json
+from dhocl.model import Model, Revision
+from dhocl.service.progress import Progress
+
+
+class ServedModel:
+    """A model with counts. Only one thread changes it; the others read a `Snapshot`."""
+
+    def __init__(self, model: Model, batch: int = 32) -> None:
+        model.config = replace(model.config, calibrate=True)  # a model that comes from a run may not
+        self.model = model
+        self.batch = batch  # largest number of observations in a step
+        self.ranks = list(model.config.levels)
+        self.applied = 0  # number of the last entry that was applied or refused
+        self.step = 0  # micro-batches
+        self.learned = 0
+        self.refused = 0
+        self.progress = Progress(self.ranks)
+
+    @property
+    def taxonomy(self) -> Taxonomy:
+        return self.model.taxonomy
+
+    def learn(self, images: Sequence[np.ndarray], labels: Sequence[tuple[str, str]]) -> list[dict[str, Any] | None]:
+        """Learn a micro-batch of images (size, size, 3) uint8 with labels (name, rank).
+
+        Returns the prediction of each image before learning, at the rank of its label. A new class counts as a mistake.
+        """
+        named = [Label(name, self.ranks.index(rank)) for name, rank in labels]
+        known = [label in self.taxonomy for label in named]
+        before = self.model.observe(as_tensor(images), named).before
+        for row, label in enumerate(named):
+            if not known[row]:
+                self.progress.add(self.ranks[label.level], False)
+            elif before is not None:
+                self._count(before, row, label)
+        self.learned += len(labels)
+        self.progress.mark(self.learned)
+        return [None if before is None else self._guess(before, row, label) for row, label in enumerate(named)]
+
+    def _count(self, before: Beliefs, row: int, true: Label) -> None:
+        """Count correct predictions at the rank of the label and above, where the class was known before."""
+        tree = self.taxonomy
+        for level, column in zip(tree.levels, tree.paths[tree.id(true)].tolist(), strict=True):
+            if level in before.levels and UNKNOWN != column < before.levels[level].shape[1]:
+                self.progress.add(self.ranks[level], int(before.levels[level][row].argmax()) == column)
+
+    def _guess(self, before: Beliefs, row: int, true: Label) -> dict[str, Any] | None:
+        """The most probable class of the label's rank, and whether it was right."""
+        if true.level not in before.levels:
+            return None
+        tree = self.taxonomy  # has grown since `before`, but columns never move
+        probability, column = before.levels[true.level][row].max(0)
+        node = int(tree.nodes(true.level)[int(column)])
+        return {"name": tree.labels[node].name, "probability": float(probability), "right": node == tree.id(true)}
+
+    def revise(self, revision: dict[str, Any]) -> None:
+        """Apply a revision of the tree. InputError if the tree refuses it."""
+        match revision:
+            case {"kind": "link" | "add" as kind, "parent": parent}:
+                child = revision["child" if kind == "link" else "class"]
+                self.model.revise(Revision(kind, self._label(child), self._label(parent)))
+            case {"kind": "unlink", "child": child}:
+                self.model.revise(Revision("unlink", self._label(child)))
+            case {"kind": "rename", "class": label, "to": name} | {"kind": "merge", "class": label, "into": name}:
+                other = Label(name, self._label(label).level)
+                self.model.revise(Revision(revision["kind"], self._label(label), other))
+            case {"kind": "answer", "said": statements}:
+                self.model.apply(map(from_json, statements))
+            case _:
+                raise InputError("unknown kind of revision")
+
+    def _label(self, label: dict[str, str]) -> Label:
+        return Label(label["name"], self.ranks.index(label["rank"]))
+
+    def save(self, folder: Path) -> None:
+        checkpoint.save(folder, self.state_dict())
+
+    def state_dict(self) -> dict[str, Any]:
+        service = {name: getattr(self, name) for name in ("applied", "step", "learned", "refused")}
+        service["progress"] = self.progress.state_dict()
+        return {"model": self.model.state_dict(), "batch": self.batch, "service": service}
+
+    @classmethod
+    def load(cls, folder: Path) -> ServedModel | None:
+        """From the newest intact checkpoint of a service, a run or a saved classifier; None if there is none."""
+        state = checkpoint.load_newest(folder)
+        if state is None:
+            return None
+        served = cls(Model.from_state(state["model"]), state["batch"])
+        if service := state.get("service"):
+            for name in ("applied", "step", "learned", "refused"):
+                setattr(served, name, service[name])
+            served.progress.load_state_dict(service["progress"])
+        return served
+
+
+class Snapshot:
+    """A served model after a micro-batch. It never changes, so any thread may read it."""
+
+    def __init__(self, served: ServedModel) -> None:
+        self._reader = served.model.reader()
+        self.ranks = served.ranks
+        self.taxonomy = self._reader.taxonomy
+        self.applied = served.applied
+        self.learned = served.learned
+        self.refused = served.refused
+        self.progress = served.progress.summary()
+        self.history = served.progress.history
+
+    def predict(self, images: Sequence[np.ndarray], confidence: float) -> list[dict[str, Any]]:
+        """A prediction per image; `answer` is the deepest class of the path with at least this confidence."""
+        beliefs = self._reader.beliefs(as_tensor(images))
+        return [describe(beliefs, row, self.taxonomy, self.ranks, confidence) for row in range(len(images))]
+
+
+def as_tensor(images: Sequence[np.ndarray]) -> Tensor:
+    """n images (size, size, 3) uint8 -> (n, 3, size, size)."""
+    return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous()
+
+
+def describe(beliefs: Beliefs, row: int, taxonomy: Taxonomy, names: list[str], confidence: float) -> dict[str, Any]:
+    """The prediction of one image; `names` are the ranks by level."""
+
+    def guess(level: int, column: int, probability: float) -> dict[str, Any]:
+        label = taxonomy.labels[int(taxonomy.nodes(level)[column])]
+        return {"rank": names[level], "name": label.name, "probability": min(1.0, probability)}
+
+    tops = {level: p[row].max(0) for level, p in beliefs.levels.items()}
+    ranks = [guess(level, int(top.indices), float(top.values)) for level, top in tops.items()]
+    best = beliefs.paths[torch.argmax(beliefs.posterior[row])].tolist()
+    path = [
+        guess(level, column, beliefs.marginal(row, place, column))
+        for place, (level, column) in enumerate(zip(taxonomy.levels, best, strict=True))
+        if column != UNKNOWN
+    ]
+    sure = [node for node in path if node["probability"] >= confidence]
+    return {
+        "ranks": {found.pop("rank"): found for found in ranks},
+        "path": path,
+        "answer": sure[-1] if sure else None,
+    }

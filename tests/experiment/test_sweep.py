@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from markupsafe import escape
+
+from dhocl.core.errors import InputError
+from dhocl.experiment import recipes, sweep
+from dhocl.experiment.config import RunConfig
+from dhocl.experiment.evaluate import POPULATIONS
+from dhocl.experiment.recipes import RECIPES, Bars, Curves, Numbers, Recipe, Scale
+from dhocl.experiment.record import Record
+from dhocl.experiment.run import run
+from dhocl.experiment.sweep import FAILED, Begun, Ended, Job, SweepFolder, Underway, prepare, start
+from dhocl.experiment.sweep.folder import run_name
+from dhocl.methods.registry import method_settings
+from dhocl.report import write_sweep_report
+from tests.helpers.sweeps import TINY, cells, curves
+
+
+@pytest.fixture
+def recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recipe of two quick runs a seed, in the place of `main`."""
+    small = Recipe("Two methods", "nowhere", lambda _: cells("acil", "er"), (Numbers(), Curves()))
+    monkeypatch.setitem(recipes.RECIPES, "main", small)
+
+
+def listen(jobs: list[Job], workers: int = 2, engine: str = "local") -> list[sweep.Event]:
+    return list(start(jobs, engine, workers, None))
+
+
+# -- recipes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", Scale)
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_has_a_grid_of_distinct_rows_at_every_scale(name: str, scale: Scale) -> None:
+    grid = RECIPES[name].cells(scale)
+    assert len({(cell.panel, cell.row) for cell in grid}) == len(grid)
+    assert len({run_name(cell.config) for cell in grid}) == len(grid), "two rows are the same run"
+    assert bool(grid) == (name != "dataset_stats")
+
+
+def test_what_the_paper_prints_belongs_to_rows_that_are_there() -> None:
+    for name, recipe in RECIPES.items():
+        grid = recipe.cells(Scale.paper)
+        for panel, rows in recipe.printed.items():
+            known = {cell.row for cell in grid if cell.panel == panel}
+            assert set(rows) <= known, (name, panel, set(rows) - known)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_row_has_settings_that_its_method_knows(name: str) -> None:
+    for cell in RECIPES[name].cells(Scale.smoke):
+        method_settings(cell.config.method, cell.config.settings)
+
+
+def test_image_sizes_are_those_of_table_5() -> None:
+    sizes = {
+        cell.config.dataset: cell.config.image_size for recipe in RECIPES.values() for cell in recipe.cells(Scale.paper)
+    }
+    assert sizes == {"cifar100": 32} | dict.fromkeys(("aircraft", "cub200", "inaturalist2018", "imagenet_h"), 224)
+
+
+def test_figure_2_has_five_numbers_and_figure_11_leaves_out_predla() -> None:
+    bars = [exhibit.name for exhibit in RECIPES["losses"].exhibits if isinstance(exhibit, Bars)]
+    assert bars == ["AAUC", "FAUC", "MS", "FFAcc", "FAAcc"]
+    halo = [cell.config.settings for cell in RECIPES["throughput"].cells(Scale.paper) if cell.config.method == "halo"]
+    assert halo == [{}, {"heads": "linear"}]
+
+
+def test_smoke_needs_no_data() -> None:
+    assert {cell.config.dataset for recipe in RECIPES.values() for cell in recipe.cells(Scale.smoke)} == {"glyphs"}
+
+
+# -- the folder ------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_known_by_what_decides_it() -> None:
+    config = RunConfig(**TINY)
+    assert run_name(config) == run_name(dataclasses.replace(config, data="elsewhere"))
+    for change in ({"seed": 1}, {"buffer": 21}, {"settings": {"hpr": False}}, {"method": "er"}):
+        assert run_name(dataclasses.replace(config, **change)) != run_name(config)
+
+
+def test_recipes_that_share_a_folder_share_runs(tmp_path: Path) -> None:
+    prepare(tmp_path, ["learning_curves"], Scale.smoke, 1, None)
+    names = {job.folder.name for job in prepare(tmp_path, ["forgetting", "learning_curves"], Scale.smoke, 2, None)}
+    assert len(names) == 2 * 7, "all methods of the one are among those of the other"
+    assert SweepFolder(tmp_path).recipes == ["forgetting", "learning_curves"]
+
+
+@pytest.mark.parametrize(
+    ("names", "scale", "told"),
+    [
+        (["nothing"], Scale.smoke, "no recipe 'nothing': choose one of main"),
+        (["main"], Scale.mini, "give its folder as `data`"),
+    ],
+)
+def test_what_is_missing_is_told_before_anything_is_written(
+    names: list[str], scale: Scale, told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=told):
+        prepare(tmp_path / "out", names, scale, 1, None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_imagenet_h_needs_a_backbone_that_never_saw_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dhocl.data.check", lambda *_: None)
+    asked = (tmp_path / "out", ["imagenet_h"], Scale.paper, 1, tmp_path)
+    with pytest.raises(InputError, match=r"not trained on ImageNet .* `backbone`"):
+        prepare(*asked)
+    assert not (tmp_path / "out").exists()
+    assert {job.config.backbone for job in prepare(*asked, "hub:mine")} == {"hub:mine"}
+    with pytest.raises(InputError, match="have their own backbones"):
+        prepare(tmp_path / "main", ["main"], Scale.smoke, 1, None, "hub:mine")
+
+
+def test_a_data_folder_that_lacks_a_set_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cifar"):
+        prepare(tmp_path / "out", ["main"], Scale.mini, 1, tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
+# -- the engine here -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("recipe")
+def test_processes_make_the_runs_that_one_would_make(tmp_path: Path) -> None:
+    jobs = prepare(tmp_path / "sweep", ["main"], Scale.smoke, 2, None)
+    before = dict(os.environ)
+    events = listen(jobs)
+    assert os.environ == before, "the environment of the workers is theirs alone"
+    assert len(jobs) == 4
+    assert [event.problem for event in events if isinstance(event, Ended)] == [None] * 4
+    assert sum(isinstance(event, Begun) for event in events) == 4
+    assert any(isinstance(event, Underway) and 0 < event.samples <= event.total == 240 for event in events)
+    for job in jobs:
+        for _ in run(job.config, tmp_path / "alone" / job.folder.name):
+            pass
+        ours = (job.folder / "curve.jsonl").read_bytes()
+        assert ours == (tmp_path / "alone" / job.folder.name / "curve.jsonl").read_bytes()
+    assert prepare(tmp_path / "sweep", ["main"], Scale.smoke, 2, None) == [], "finished runs are not run again"
+
+
+def test_a_run_that_fails_is_recorded_and_the_rest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = cells("er", settings={"lr_backbone": 1e30})
+    monkeypatch.setitem(recipes.RECIPES, "main", Recipe("", "", lambda _: broken + cells("acil"), (Numbers(),)))
+    events = listen(prepare(tmp_path, ["main"], Scale.smoke, 1, None), workers=1)
+    problems = [event.problem for event in events if isinstance(event, Ended)]
+    assert problems[0] is not None
+    assert "training diverged" in problems[0]
+    assert problems[1] is None
+    (failed,) = tmp_path.glob(f"runs/*/{FAILED}")
+    assert "Traceback" in failed.read_text()
+    page = write_sweep_report(tmp_path).read_text()
+    assert "training diverged" in page
+    assert len(prepare(tmp_path, ["main"], Scale.smoke, 1, None)) == 1, "what failed is tried again"
+
+
+@pytest.mark.usefixtures("recipe")
+def test_a_process_that_dies_is_told_of_and_replaced(tmp_path: Path) -> None:
+    jobs = prepare(tmp_path, ["main"], Scale.smoke, 2, None)
+    others = multiprocessing.active_children()  # those that read images stay for as long as Python runs
+    ended, killed = [], False
+    for event in start(jobs, "local", 1, None):
+        if isinstance(event, Underway) and not killed:
+            killed = True
+            (worker,) = set(multiprocessing.active_children()) - set(others)
+            worker.kill()
+        if isinstance(event, Ended):
+            ended.append(event.problem)
+    assert ended == ["its process died with exit code -9", None, None, None]
+
+
+def test_stopped_at_any_time_and_started_again_is_the_same(tmp_path: Path) -> None:
+    """A real command, killed in the midst of its runs; the same command goes on."""
+    command = [
+        sys.executable,
+        "-c",
+        "from dhocl.cli import main; main()",
+        "sweep",
+        "delay",
+        "--workers",
+        "2",
+        "--quiet",
+    ]
+    subprocess.run([*command, "--out", str(tmp_path / "whole")], check=True)
+    process = subprocess.Popen([*command, "--out", str(tmp_path / "stopped")], start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not curves(tmp_path / "stopped") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not all(Record(path).finished for path in (tmp_path / "stopped" / "runs").iterdir())
+    subprocess.run([*command, "--out", str(tmp_path / "stopped")], check=True)
+    assert curves(tmp_path / "stopped") == curves(tmp_path / "whole")
+    assert len(curves(tmp_path / "whole")) == 3
+
+
+# -- the report ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("recipe")
+def test_tables_and_figures_are_files(tmp_path: Path) -> None:
+    listen(prepare(tmp_path, ["main"], Scale.smoke, 2, None))
+    page = write_sweep_report(tmp_path)
+    assert page == tmp_path / "index.html"
+    summaries = [
+        json.loads((tmp_path / "runs" / entry.run / "summary.json").read_text())
+        for entry in SweepFolder(tmp_path).read("main")[1]
+        if entry.row == "er"
+    ]
+    mean = sum(summary["AAUC"] for summary in summaries) / 2
+    assert f"{mean:.1f}" in (tmp_path / "tables" / "main-glyphs.md").read_text()
+    rows = (tmp_path / "tables" / "main-glyphs.csv").read_text().splitlines()
+    assert rows[0] == "row,seed,AAUC,FAUC,MS,FFAcc,open.AAUC"
+    assert [row.split(",")[:2] for row in rows[1:]] == [["acil", "0"], ["acil", "1"], ["er", "0"], ["er", "1"]]
+    assert float(rows[3].split(",")[2]) == summaries[0]["AAUC"]
+    latex = (tmp_path / "tables" / "main-glyphs.tex").read_text()
+    assert r"\toprule" in latex
+    assert r"\textbf{" in latex
+    assert r"\pm" in latex
+    for suffix in ("svg", "png"):
+        assert (tmp_path / "figures" / f"main-glyphs-fine_accuracy.{suffix}").stat().st_size > 1000
+    assert "<script src" not in page.read_text()
+    assert all(str(escape(sentence)) in page.read_text() for sentence in POPULATIONS.values())
+    assert "Paired differences to the best row" in page.read_text()
+
+
+def test_a_folder_without_a_sweep_has_no_page(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no sweep"):
+        write_sweep_report(tmp_path)

@@ -1,0 +1,160 @@
+"""A service for the tests: with the tiny backbone, on a free port of this machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import uvicorn
+from PIL import Image
+
+from dhocl.checks import LEAVES, pictures
+from dhocl.service.app import create_app
+from dhocl.service.bodies import Limits
+from dhocl.service.engine import Pace
+from dhocl.service.service import Service
+
+
+class Client(httpx.Client):
+    """With a way behind the scenes."""
+
+    service: Service
+
+
+OPTIONS = {"levels": ["kind", "species"], "backbone": "tiny", "image_size": 32, "buffer": 50}
+
+
+def opened(folder: Path, limits: Limits | None = None, **more: Any) -> Service:
+    return Service(folder, OPTIONS, limits or Limits(), Pace(), **more)
+
+
+def leave(service: Service) -> None:
+    """As if killed: nothing is written any more, and the folder is free."""
+    service.journal.close()
+    service._lock.close()
+
+
+@contextmanager
+def running(
+    folder: Path, limits: Limits | None = None, token: str | None = None, protect_reading: bool = False, **more: Any
+) -> Iterator[Client]:
+    """A client of a service that runs in a thread."""
+    service = opened(folder, limits, **more)
+    app = create_app(service, token, protect_reading)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        until(lambda: server.started)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        with Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=60) as client:
+            client.service = service
+            yield client
+    finally:
+        service.live.close()
+        server.should_exit = True
+        thread.join()
+
+
+def until(true: Callable[[], Any], seconds: float = 600) -> None:
+    """Wait for it; a generous end so that a busy machine does not fail a test."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+
+
+def encoded(array: np.ndarray, kind: str = "PNG", **more: Any) -> bytes:
+    file = BytesIO()
+    Image.fromarray(array).save(file, kind, **more)
+    return file.getvalue()
+
+
+def examples(n: int, seed: int = 0) -> list[tuple[bytes, str, str]]:
+    """Images of birds and fish with name and rank, every other one named by its kind only."""
+    rng = np.random.default_rng(seed)
+    leaves = rng.integers(0, 4, n).tolist()
+    images = pictures(leaves, rng).permute(0, 2, 3, 1).numpy()
+    labels = [
+        (LEAVES[leaf], "species") if place % 2 else (("bird", "fish")[leaf // 2], "kind")
+        for place, leaf in enumerate(leaves)
+    ]
+    return [(encoded(image), *label) for image, label in zip(images, labels, strict=True)]
+
+
+def post(client: httpx.Client, given: Sequence[tuple[bytes, str, str]]) -> httpx.Response:
+    files = [("image", ("x.png", image, "image/png")) for image, _, _ in given]
+    return client.post(
+        "/observations", files=files, data={"name": [n for _, n, _ in given], "rank": [r for _, _, r in given]}
+    )
+
+
+def settled(client: httpx.Client) -> dict[str, Any]:
+    """The metrics once nothing waits any more."""
+    found: dict[str, Any] = {}
+
+    def empty() -> bool:
+        found.update(client.get("/metrics").json())
+        return found["queued"] == 0 and found["learned"] + found["refused"] == found["accepted"]
+
+    until(empty)
+    return found
+
+
+TREE = {"robin": "bird", "crow": "bird", "cod": "fish", "carp": "fish"}
+
+
+@contextmanager
+def taught_service(folder: Path) -> Iterator[httpx.Client]:
+    """A service that has learned birds and fish and their tree."""
+    with running(folder / "m") as client:
+        for seed in range(8):
+            assert post(client, examples(24, seed)).status_code == 202
+        settled(client)
+        for child, parent in TREE.items():
+            link(client, child, parent)
+        settled(client)
+        yield client
+
+
+def link(client: httpx.Client, child: str, parent: str) -> httpx.Response:
+    body = {"kind": "link", "child": {"name": child, "rank": "species"}, "parent": {"name": parent, "rank": "kind"}}
+    return client.post("/taxonomy", json=body)
+
+
+def names(client: httpx.Client) -> dict[str, str | None]:
+    """Class -> parent."""
+    nodes = client.get("/taxonomy").json()["nodes"]
+    by_id = {node["id"]: node["name"] for node in nodes}
+    return {node["name"]: by_id.get(node["parent"]) for node in nodes}
+
+
+START = "from dhocl.cli import main; main()"
+NEW = ["--levels", "kind,species", "--backbone", "tiny", "--image-size", "32"]
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-c", START, "serve", *map(str, arguments)]
+
+
+@contextmanager
+def started(*arguments: object, port: int = 0) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    process = subprocess.Popen(command(*arguments, "--port", port), stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().removeprefix("dhocl: ").strip()
+        with httpx.Client(base_url=address, timeout=None) as client:
+            yield process, client
+    finally:
+        process.kill()
+        process.wait()

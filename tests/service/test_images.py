@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import struct
+import zlib
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dhocl.core.errors import InputError
+from dhocl.service.images import SizeRefusedError, TypeRefusedError, kind, pixels, thumbnail
+from tests.helpers.serving import encoded
+
+MOST = 1_000_000
+RNG = np.random.default_rng(0)
+PHOTO = RNG.integers(0, 256, (40, 60, 3), dtype=np.uint8)
+
+
+def chunk(name: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+
+def png(width: int, height: int, *more: bytes) -> bytes:
+    """A PNG that says it is so large, whatever it holds."""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + b"".join(more) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("name", ["JPEG", "PNG", "WEBP"])
+def test_the_three_formats(name: str) -> None:
+    flat = np.full((40, 60, 3), (200, 100, 50), dtype=np.uint8)
+    content = encoded(flat, name)
+    assert kind(content) == name
+    found = pixels(content, 32, MOST)
+    assert found.shape == (32, 32, 3)
+    assert np.abs(found.astype(int) - (200, 100, 50)).max() <= 4
+
+
+@pytest.mark.parametrize("name", ["GIF", "BMP", "TIFF", "PPM", "ICO", "TGA"])
+def test_other_formats_are_refused(name: str) -> None:
+    with pytest.raises(TypeRefusedError, match="neither JPEG nor PNG nor WebP"):
+        pixels(encoded(PHOTO, name), 32, MOST)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff\xd8", b"%PDF-1.7", b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"RIFF"]
+)
+def test_what_is_no_image_is_refused(content: bytes) -> None:
+    with pytest.raises(TypeRefusedError):
+        pixels(content, 32, MOST)
+
+
+@pytest.mark.parametrize("magic", [b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF\0\0\0\0WEBP"])
+def test_a_magic_number_alone_is_damaged(magic: bytes) -> None:
+    for tail in (b"", b"\0" * 100, RNG.bytes(1000), encoded(PHOTO, "GIF")):
+        with pytest.raises(InputError, match="damaged"):
+            pixels(magic + tail, 32, MOST)
+
+
+@pytest.mark.parametrize("name", ["JPEG", "PNG", "WEBP"])
+def test_truncated_images_are_refused(name: str) -> None:
+    content = encoded(PHOTO, name)
+    for share in (0.1, 0.5, 0.9):
+        with pytest.raises(InputError, match="damaged"):
+            pixels(content[: int(share * len(content))], 32, MOST)
+
+
+def test_a_bomb_is_seen_by_its_header() -> None:
+    rows = zlib.compress(bytes(10_000_000), 9)  # 10 kB that would become much more
+    assert len(rows) < 20_000
+    for width, height in [(30_000, 30_000), (1_000_001, 1), (2**31 - 1, 2**31 - 1), (1001, 1000)]:
+        with pytest.raises(SizeRefusedError, match="pixels"):
+            pixels(png(width, height, chunk(b"IDAT", rows)), 32, MOST)
+    with pytest.raises(SizeRefusedError):
+        pixels(encoded(np.zeros((1100, 1000, 3), dtype=np.uint8), "WEBP", lossless=True), 32, MOST)
+
+
+def test_a_bomb_in_the_text_is_refused() -> None:
+    text = chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(100_000_000), 9))
+    with pytest.raises(InputError, match="damaged"):
+        pixels(png(10, 10, text), 32, MOST)
+
+
+def test_what_hangs_behind_an_image_is_never_looked_at() -> None:
+    content = encoded(PHOTO, "JPEG")
+    polyglot = content + b"PK\x03\x04" + encoded(np.zeros((2000, 2000), dtype=np.uint8), "GIF")
+    assert np.array_equal(pixels(polyglot, 32, MOST), pixels(content, 32, MOST))
+    small = thumbnail(polyglot, MOST)
+    assert kind(small) == "JPEG"
+    assert b"PK\x03\x04" not in small
+
+
+def test_images_are_put_upright() -> None:
+    """Orientation 6: the first row of what is stored is the right side."""
+    array = np.zeros((40, 40, 3), dtype=np.uint8)
+    array[:20] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    found = pixels(encoded(array, "JPEG", exif=exif.tobytes(), quality=95), 32, MOST)
+    assert found[:, 20:].min() > 200
+    assert found[:, :12].max() < 50
+
+
+def test_a_thumbnail_tells_nothing_but_the_picture() -> None:
+    exif = Image.Exif()
+    exif[0x010E] = "taken at a secret place"
+    file = BytesIO(thumbnail(encoded(PHOTO, "JPEG", exif=exif.tobytes()), MOST))
+    assert b"secret" not in file.getvalue()
+    with Image.open(file) as image:
+        assert (image.format, image.size, dict(image.getexif())) == ("JPEG", (96, 96), {})
+
+
+@pytest.mark.parametrize("shape", [(1, 100_000), (100_000, 1), (1, 1)])
+def test_odd_shapes(shape: tuple[int, int]) -> None:
+    assert pixels(encoded(np.full((*shape, 3), 9, dtype=np.uint8)), 32, MOST).mean() == 9
+
+
+@pytest.mark.parametrize("name", ["JPEG", "PNG", "WEBP"])
+def test_only_the_decoder_of_its_kind_is_ever_asked(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    asked, open_ = [], Image.open
+    monkeypatch.setattr(Image, "open", lambda *given, **more: asked.append(more["formats"]) or open_(*given, **more))
+    pixels(encoded(PHOTO, name), 32, MOST)
+    assert asked == [[name]]

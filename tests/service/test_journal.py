@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from dhocl.core.errors import InputError
+from dhocl.service import journal as module
+from dhocl.service.journal import FullError, Journal, Outcome
+
+ROOM = 12
+
+
+class Sequence(RuleBasedStateMachine):
+    """Compared with a list: whatever happens, what was accepted is there, in order, under numbers of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = [patch.object(module, "IMAGES", 3), patch.object(module, "ROWS", 6)]
+        for each in self.patches:
+            each.start()
+        self.folder = Path(tempfile.mkdtemp())
+        self.copies = 0
+        self.journal = Journal(self.folder / "0")
+        self.entries: list[tuple[str, dict[str, str], bytes | None]] = []
+        self.applied = 0
+        self.covered = 0
+
+    @rule(names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=5))
+    def observe(self, names: list[str]) -> None:
+        contents = [{"name": name} for name in names]
+        images = [f"{len(self.entries)} {place}".encode() for place in range(len(names))]
+        self._append("observation", contents, images)
+
+    @rule(name=st.text(st.characters(exclude_categories=["Cs"])))
+    def revise(self, name: str) -> None:
+        self._append("revision", [{"to": name}], [])
+
+    def _append(self, kind: str, contents: list[dict[str, str]], images: list[bytes]) -> None:
+        if len(self.entries) - self.applied + len(contents) > ROOM:
+            with pytest.raises(FullError):
+                self.journal.append(kind, contents, images, room=ROOM)
+            return
+        first = len(self.entries) + 1
+        numbers = self.journal.append(kind, contents, images, room=ROOM)
+        assert numbers == list(range(first, first + len(contents)))
+        self.entries.extend((kind, c, image) for c, image in zip(contents, images or [None], strict=True))
+
+    @rule(count=st.integers(1, 5))
+    def apply(self, count: int) -> None:
+        numbers = [entry.number for entry in self.journal.after(self.applied, count)]
+        self.journal.settle(self.applied, [Outcome(number, "done", {}) for number in numbers])
+        self.applied += len(numbers)
+
+    @rule()
+    def cover(self) -> None:
+        self.covered = self.applied
+        self.journal.prune(self.covered)
+
+    @rule()
+    def crash(self) -> None:
+        """What is on disk at this moment is all that the next one finds."""
+        self.copies += 1
+        for end in ("", "-wal"):
+            file = self.folder / f"{self.copies - 1}{end}"
+            if file.exists():
+                shutil.copy(file, self.folder / f"{self.copies}{end}")
+        self.journal.close()
+        self.journal = Journal(self.folder / str(self.copies))
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        found = self.journal.after(self.applied, 100)
+        assert [(e.kind, e.content) for e in found] == [(k, c) for k, c, _ in self.entries[self.applied :]]
+        assert all(entry.state == "queued" for entry in found)
+        assert self.journal.queued == len(found)
+        assert self.journal.observations == sum(kind == "observation" for kind, _, _ in self.entries)
+        assert self.journal.last == len(self.entries)
+        assert self.journal.whole(self.covered)
+
+    @invariant()
+    def images_are_there_as_long_as_they_are_needed(self) -> None:
+        newest = [n for n, (kind, _, _) in enumerate(self.entries, 1) if kind == "observation"][-3:]
+        for number, (_, _, image) in enumerate(self.entries, 1):
+            if number > self.covered or number in newest:
+                assert self.journal.image(number) == image
+
+    @invariant()
+    def it_does_not_grow_for_ever(self) -> None:
+        self.journal.prune(self.covered)
+        kept = [n for n in range(1, len(self.entries) + 1) if self.journal.entry(n)]
+        assert len(kept) <= max(6, len(self.entries) - self.covered)
+        images = [n for n in range(1, len(self.entries) + 1) if self.journal.image(n)]
+        assert len(images) <= max(3, len(self.entries) - self.covered)
+
+    def teardown(self) -> None:
+        self.journal.close()
+        shutil.rmtree(self.folder)
+        for each in self.patches:
+            each.stop()
+
+
+Sequence.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestSequence = Sequence.TestCase
+
+
+def test_a_batch_is_accepted_whole_or_not_at_all(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    with pytest.raises(TypeError):
+        journal.append("observation", [{"name": "a"}, {"name": object()}], [b"1", b"2"])
+    assert journal.after(0, 10) == []
+    assert journal.append("observation", [{"name": "a"}], [b"1"]) == [1]
+    assert journal.observations == 1
+
+
+def test_a_journal_that_lacks_something_is_found_out(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    journal.append("observation", [{"name": "a"}] * 3, [b"1", b"2", b"3"])
+    assert journal.whole(0)
+    assert not journal.whole(4), "a model that knows more than was ever accepted"
+    with sqlite3.connect(tmp_path / "j") as other:
+        other.execute("DELETE FROM images WHERE number = 2")
+    assert journal.whole(2)
+    assert not journal.whole(1)
+
+
+def test_what_is_no_journal_is_told_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "j").write_bytes(b"SQLite format 3\0" + bytes(100))
+    with pytest.raises(InputError, match="can not be used as a journal"):
+        Journal(tmp_path / "j")
+    with sqlite3.connect(tmp_path / "k") as other:
+        other.execute("PRAGMA user_version = 99")
+    with pytest.raises(InputError, match="another version"):
+        Journal(tmp_path / "k")

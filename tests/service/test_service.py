@@ -1,0 +1,285 @@
+"""The contract, spoken over a real connection."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from io import BytesIO
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+
+from dhocl.service.engine import Engine
+from tests.helpers.serving import TREE, examples, link, names, post, running, settled, until
+
+
+def test_it_learns_and_predicts(taught: httpx.Client) -> None:
+    test = [example for example in examples(40, seed=99) if example[2] == "species"]
+    files = [("image", ("x.png", image, "image/png")) for image, _, _ in test]
+    found = taught.post("/predict", files=files).json()["predictions"]
+    assert len(found) == len(test)
+    right = [
+        prediction["ranks"]["species"]["name"] == name for prediction, (_, name, _) in zip(found, test, strict=True)
+    ]
+    assert sum(right) >= 0.9 * len(right)
+    for prediction in found:
+        path = prediction["path"]
+        assert [node["rank"] for node in path] == ["kind", "species"]
+        assert TREE[path[1]["name"]] == path[0]["name"]
+        assert 0 < path[1]["probability"] <= path[0]["probability"] <= 1
+        assert prediction["answer"] == path[1]
+        assert all(0 < guess["probability"] <= 1 for guess in prediction["ranks"].values())
+
+
+def test_an_answer_is_as_deep_as_it_is_sure(taught: httpx.Client) -> None:
+    image = {"image": ("x.png", examples(2, seed=7)[1][0])}
+    path = taught.post("/predict", files=image).json()["predictions"][0]["path"]
+    between = (path[0]["probability"] + path[1]["probability"]) / 2
+    for confidence, answer in [(0, path[1]), (between, path[0]), (1, None)]:
+        found = taught.post("/predict", files=image, params={"confidence": confidence}).json()["predictions"][0]
+        assert found["answer"] == answer
+
+
+def test_json_and_multipart_say_the_same(taught: httpx.Client) -> None:
+    image = examples(1, seed=3)[0][0]
+    by_form = taught.post("/predict", files={"image": ("x", image)}).json()
+    by_json = taught.post("/predict", json={"images": [base64.b64encode(image).decode()]}).json()
+    assert by_form == by_json
+
+
+def test_observations_as_json(fresh: httpx.Client) -> None:
+    given = [{"image": base64.b64encode(i).decode(), "name": n, "rank": r} for i, n, r in examples(5)]
+    answer = fresh.post("/observations", json={"observations": given})
+    assert (answer.status_code, answer.json()["accepted"]) == (202, [1, 2, 3, 4, 5])
+    assert settled(fresh)["learned"] == 5
+    recent = fresh.get("/observations/recent", params={"n": 3}).json()
+    assert [(r["number"], r["name"], r["rank"], r["state"]) for r in recent] == [
+        (n + 1, given[n]["name"], given[n]["rank"], "learned") for n in (4, 3, 2)
+    ]
+
+
+def test_what_is_foreseen_is_right_by_any_of_its_names(fresh: httpx.Client) -> None:
+    for seed in range(3):
+        post(fresh, examples(40, seed))
+    merge = {"kind": "merge", "class": {"name": "carp", "rank": "species"}, "into": "cod"}
+    assert fresh.post("/taxonomy", json=merge).status_code == 202
+    settled(fresh)
+    image = next(image for image, name, _ in examples(40) if name == "cod")
+    numbers = post(fresh, [(image, "carp", "species"), (image, "robin", "species"), (image, "heron", "species")]).json()
+    settled(fresh)
+    told = {o["number"]: o["predicted"] for o in fresh.get("/observations/recent?n=3").json()}
+    foreseen = [(told[number]["name"], told[number]["right"]) for number in numbers["accepted"]]
+    assert foreseen == [("cod", True), ("cod", False), ("cod", False)]
+
+
+def test_nothing_is_predicted_before_something_is_learned(fresh: httpx.Client) -> None:
+    answer = fresh.post("/predict", files={"image": ("x", examples(1)[0][0])})
+    assert (answer.status_code, answer.json()) == (409, {"detail": "nothing is learned yet: post observations first"})
+    assert fresh.get("/taxonomy").json() == {"ranks": ["kind", "species"], "version": 0, "nodes": []}
+    assert fresh.get("/observations/recent").json() == []
+
+
+def test_the_tree_and_its_events_agree(taught: httpx.Client) -> None:
+    tree = taught.get("/taxonomy").json()
+    events = taught.get("/taxonomy/events").json()
+    assert events["version"] == tree["version"] == len(events["events"])
+    built: dict[int, dict[str, Any]] = {}
+    for event in events["events"]:  # a client that only follows events
+        if event["kind"] == "add":
+            built[event["node"]] = {
+                "name": event["name"],
+                "rank": event["rank"],
+                "parent": None,
+                "since": event["number"],
+            }
+        elif event["kind"] == "link":
+            built[event["node"]]["parent"] = event["parent"]
+        elif event["kind"] == "unlink":
+            built[event["node"]]["parent"] = None
+    assert [{"id": node, **rest} for node, rest in built.items()] == tree["nodes"]
+    later = taught.get("/taxonomy/events", params={"since": 4}).json()["events"]
+    assert later == events["events"][4:]
+    assert taught.get("/taxonomy/events", params={"since": 10**9}).json()["events"] == []
+
+
+def test_revisions(fresh: httpx.Client) -> None:
+    post(fresh, examples(30))
+    settled(fresh)
+    for child, parent in TREE.items():
+        assert link(fresh, child, parent).status_code == 202
+    cod, crow = {"name": "cod", "rank": "species"}, {"name": "crow", "rank": "species"}
+    numbers = [
+        fresh.post("/taxonomy", json=body).json()["accepted"]
+        for body in (
+            {"kind": "unlink", "child": cod},
+            {"kind": "rename", "class": {"name": "bird", "rank": "kind"}, "to": "Aves"},
+            {"kind": "merge", "class": crow, "into": "robin"},
+            {"kind": "add", "class": {"name": "auk", "rank": "species"}, "parent": {"name": "Aves", "rank": "kind"}},
+            {"kind": "merge", "class": crow, "into": "unicorn"},
+        )
+    ]
+    settled(fresh)
+    assert names(fresh) == {
+        "Aves": None, "fish": None, "robin": "Aves", "cod": None, "carp": "fish", "auk": "Aves"
+    }  # fmt: skip
+    states = [fresh.get(f"/entries/{number}").json()["state"] for number in numbers]
+    assert states == ["done", "done", "done", "done", "refused"]
+    image = {"image": ("x", examples(1)[0][0])}
+    assert fresh.post("/predict", files=image).status_code == 200, "a class without an image is there by now"
+
+
+ODD = ["Ω≈ç√", "鳥", "a" * 200,
+       "<script>alert(1)</script>", "../../etc/passwd", "'; DROP TABLE entries; --", "🦜", "a‍b", "%s%n",
+       "None", "NaN", "e\u0301", "\U0001f1e9\U0001f1ea", "x" + "\u0301" * 50]  # fmt: skip
+
+
+def test_names_are_data(fresh: httpx.Client) -> None:
+    image = examples(1)[0][0]
+    assert post(fresh, [(image, name, "species") for name in ODD]).status_code == 202
+    settled(fresh)
+    known = names(fresh)
+    for name in ODD:
+        assert (name if name != "e\u0301" else "\xe9") in known or name.startswith("x")
+    assert len(known) == len(ODD)
+    assert post(fresh, [(image, "  鳥\t", "species")]).status_code == 202
+    settled(fresh)
+    assert len(names(fresh)) == len(ODD), "blanks around a name do not make another class"
+
+
+def test_metrics(taught: httpx.Client) -> None:
+    numbers = taught.get("/metrics").json()
+    assert numbers["accepted"] == numbers["learned"] == 8 * 24
+    assert (numbers["refused"], numbers["queued"]) == (0, 0)
+    assert numbers["classes"] == {"kind": 2, "species": 4}
+    assert sum(rank["seen"] for rank in numbers["ranks"].values()) >= 8 * 24
+    assert numbers["history"][-1]["learned"] == 8 * 24
+    assert numbers["history"][-1]["accuracy"] == {r: v["recent"] for r, v in numbers["ranks"].items()}
+    assert numbers["ranks"]["species"]["recent"] > 0.7
+
+
+def test_metrics_for_prometheus(taught: httpx.Client) -> None:
+    answers = [taught.get("/metrics", headers={"Accept": "text/plain"}), taught.get("/metrics?format=prometheus")]
+    for answer in answers:
+        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        lines = [line for line in answer.text.splitlines() if not line.startswith("#")]
+        values = {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines}
+        assert values["dhocl_learned_total"] == 8 * 24
+        assert values['dhocl_classes{rank="species"}'] == 4
+
+
+def test_thumbnails(taught: httpx.Client) -> None:
+    recent = taught.get("/observations/recent?n=1").json()[0]
+    answer = taught.get(recent["thumbnail"])
+    assert answer.headers["content-type"] == "image/jpeg"
+    with Image.open(BytesIO(answer.content)) as image:
+        assert image.format == "JPEG"
+        assert max(image.size) <= 128
+    assert taught.get("/observations/123456/thumbnail").status_code == 404
+
+
+def test_news_as_they_happen(fresh: httpx.Client) -> None:
+    heard: list[tuple[str, Any]] = []
+    ready = threading.Event()
+
+    def listen() -> None:
+        with httpx.stream("GET", f"{fresh.base_url}/events", timeout=60) as stream:
+            assert stream.headers["content-type"].startswith("text/event-stream")
+            event = ""
+            for line in stream.iter_lines():
+                ready.set()
+                if line.startswith("event: "):
+                    event = line.removeprefix("event: ")
+                elif line.startswith("data: "):
+                    heard.append((event, json.loads(line.removeprefix("data: "))))
+                    if event == "metrics" and heard[-1][1]["learned"] == 3:
+                        return
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    ready.wait(60)
+    given = examples(3)
+    post(fresh, given)
+    listener.join(60)
+    kinds = {event for event, _ in heard}
+    assert kinds == {"observation", "taxonomy", "metrics"}
+    learned = [data for event, data in heard if event == "observation" and data["state"] == "learned"]
+    assert [(data["name"], data["rank"]) for data in learned] == [(name, rank) for _, name, rank in given]
+    events = [e for event, data in heard if event == "taxonomy" for e in data["events"]]
+    assert events == fresh.get("/taxonomy/events").json()["events"]
+
+
+def test_health_and_page(taught: httpx.Client) -> None:
+    assert taught.get("/health").json()["status"] == "ok"
+    page = taught.get("/")
+    policy = page.headers["content-security-policy"]
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert taught.get("/metrics").headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_knowledge_source_grows_the_tree(tmp_path: Any) -> None:
+    (tmp_path / "tree.tsv").write_text(
+        "child\tlevel\tparent\nbird\tkind\t\nfish\tkind\t\n" + "".join(f"{c}\tspecies\t{p}\n" for c, p in TREE.items())
+    )
+    with running(tmp_path / "m", sources=[f"tree:{tmp_path / 'tree.tsv'}"]) as client:
+        post(client, examples(30))
+        until(lambda: names(client) == {"bird": None, "fish": None, **TREE})
+        unlink = {"kind": "unlink", "child": {"name": "cod", "rank": "species"}}
+        number = client.post("/taxonomy", json=unlink).json()["accepted"]
+        until(lambda: client.get(f"/entries/{number}").json()["state"] == "done")
+        post(client, examples(30, seed=1))
+        settled(client)
+        assert names(client)["cod"] is None, "what is told by hand stays"
+
+
+def test_predictions_go_on_while_it_learns(fresh: httpx.Client) -> None:
+    post(fresh, examples(24))
+    settled(fresh)
+    for seed in range(10):
+        post(fresh, examples(30, seed))
+    image = {"image": ("x", examples(1)[0][0])}
+    while fresh.get("/metrics").json()["queued"]:
+        assert fresh.post("/predict", files=image).status_code == 200
+    until(lambda: fresh.get("/metrics").json()["learned"] == 324)
+
+
+def test_when_the_engine_dies_it_says_so_and_takes_nothing(
+    fresh: httpx.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    post(fresh, examples(5))
+    settled(fresh)
+
+    def dies(engine: Engine) -> bool:
+        raise RuntimeError("a defect, with secrets")
+
+    monkeypatch.setattr(Engine, "turn", dies)
+    until(lambda: fresh.get("/health").status_code == 503)
+    assert fresh.get("/health").json() == {"status": "failed", "queued": 0, "learned": 5}
+    answer = post(fresh, examples(5))
+    assert (answer.status_code, answer.json()) == (503, {"detail": "learning has stopped: see the log of the service"})
+    assert fresh.post("/predict", files={"image": ("x", examples(1)[0][0])}).status_code == 200
+    assert fresh.get("/metrics").json()["accepted"] == 5
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """SQLite itself is told that there is no more room."""
+    with running(tmp_path / "m") as client:
+        first = [post(client, examples(20, seed)).status_code for seed in range(2)]
+        settled(client)
+        journal = client.service.journal
+        with journal._lock:
+            (pages,) = journal._db.execute("PRAGMA page_count").fetchone()
+            journal._db.execute(f"PRAGMA max_page_count = {pages}")
+        answers = [post(client, examples(20, seed)) for seed in range(2, 8)]
+        codes = [answer.status_code for answer in answers]
+        assert 503 in codes
+        assert all("stored" in a.json()["detail"] and a.headers["retry-after"] for a in answers if a.status_code == 503)
+        with journal._lock:
+            journal._db.execute(f"PRAGMA max_page_count = {pages + 10_000}")
+        assert post(client, examples(20, seed=8)).status_code == 202
+        numbers = settled(client)
+        assert numbers["learned"] == 20 * ([*first, *codes].count(202) + 1)
