@@ -25,13 +25,13 @@ from dhocl.methods import halo
 from dhocl.nn import backbones
 from dhocl.nn.backbones import Backbone, frozen
 from dhocl.nn.backbones.layers import ConvNorm
+from dhocl.nn.features import FrozenFeatures
 from dhocl.nn.heads.analytic import AnalyticHeads
 from dhocl.nn.heads.linear import LinearHeads
 from dhocl.nn.heads.predla import PredLA
 from dhocl.nn.heads.prototypes import Prototypes
 from dhocl.nn.learner import Batch
 from dhocl.nn.memory import Memory
-from dhocl.nn.network import FrozenFeatures
 from dhocl.nn.optim import Optimizer
 
 SIZE = 64

@@ -158,7 +158,7 @@ def test_what_is_configured_reaches_those_it_is_for(tmp_path: Path, monkeypatch:
 
 
 def test_features_of_the_test_images_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dhocl.nn.network import FrozenFeatures
+    from dhocl.nn.features import FrozenFeatures
 
     images = 0
     call = FrozenFeatures.__call__

@@ -15,10 +15,10 @@ from torch import Tensor
 from dhocl.core.rng import Rng
 from dhocl.core.settings import Settings
 from dhocl.core.taxonomy import Taxonomy
+from dhocl.nn.features import FrozenFeatures
 from dhocl.nn.heads.analytic import AnalyticHeads
 from dhocl.nn.heads.predla import analytic_softmax
 from dhocl.nn.learner import Batch, Learner, Setup, Stateful
-from dhocl.nn.network import FrozenFeatures
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.acil import AnalyticSettings, analytic_heads
 from dhocl.nn.augment import augment
+from dhocl.nn.features import FrozenFeatures
 from dhocl.nn.heads.predla import PredLA, analytic_softmax
 from dhocl.nn.heads.prototypes import HprSettings, Prototypes
 from dhocl.nn.learner import Batch, Learner, Setup, Stateful, TrainSettings
 from dhocl.nn.losses import Average, haf, mixture_nll, multi_ce
 from dhocl.nn.memory import Reservoir
-from dhocl.nn.network import FrozenFeatures, Network, Output
+from dhocl.nn.network import Network, Output
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,18 @@
-"""What most methods share: the trainable backbone f with its linear heads, and the frozen f0 beside it."""
+"""What most methods share: the trainable backbone f with its linear heads."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from dhocl.core.errors import InputError
 from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import Taxonomy
-from dhocl.nn.backbones import Backbone, frozen
+from dhocl.nn.backbones import Backbone
 from dhocl.nn.heads.linear import LinearHeads
 from dhocl.nn.learner import Setup, TrainSettings
 from dhocl.nn.optim import Optimizer
@@ -84,32 +82,3 @@ class Network:
         self.f.load_state_dict(state["f"])
         self.heads.load_state_dict(state["heads"])
         self._rng.load_state_dict(state["rng"])
-
-
-class FrozenFeatures:
-    """f0(x), with the features of images that come again and again (the test images) kept as long as they live."""
-
-    def __init__(self, backbone: Backbone) -> None:
-        self.f0 = frozen(backbone)
-        self._kept = WeakTensorKeyDictionary()
-
-    def __deepcopy__(self, memo: object) -> FrozenFeatures:
-        twin = copy.copy(self)  # f0 never changes: one is enough
-        twin._kept = WeakTensorKeyDictionary()
-        return twin
-
-    @torch.no_grad()
-    def __call__(self, pixels: Tensor) -> Tensor:
-        """(B, 3, H, W) uint8 -> (B, d)"""
-        features: Tensor = self.f0(pixels)[0]
-        return features
-
-    def kept(self, pixels: Tensor) -> Tensor:
-        """The same for a tensor that will be passed again: computed once, unless it is written to."""
-        if pixels in self._kept:
-            version, features = self._kept[pixels]
-            if version == pixels._version:
-                return features  # type: ignore[no-any-return]
-        features = self(pixels)
-        self._kept[pixels] = (pixels._version, features)
-        return features

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dhocl.nn.backbones.layers import ConvNorm
-from dhocl.nn.backbones.parts import Encoded, in_parts
+from dhocl.nn.backbones.parts import in_parts
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)  # per channel, on 0..1
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -32,8 +32,14 @@ class Meter:
         return self  # copies of a network are parts of the same learner: their work adds up
 
 
+class Encoded(NamedTuple):
+    features: Tensor  # (B, dim)
+    map: Tensor  # (B, map_dim, h, w)
+    stages: tuple[Tensor, ...] = ()  # (B, width) for each of `Backbone.stages`
+
+
 class Backbone(nn.Module, ABC):
-    """A network that turns pixels into one vector and one map per image.
+    """A network that turns pixels into one vector and one map per image, and vectors of earlier stages.
 
     Pixels are as they are stored, 0..255. Each backbone was trained with its own normalisation, which is applied here.
     Weights and maps are channels-last: up to twice as fast on a CPU, with the same results.
@@ -42,10 +48,24 @@ class Backbone(nn.Module, ABC):
     mean: Tensor  # (1, 3, 1, 1) on 0..255
     std: Tensor  # (1, 3, 1, 1)
 
-    def __init__(self, dim: int, maps: dict[int, int], mean: Sequence[float], std: Sequence[float]) -> None:
-        """`maps`: stride -> channels. `mean` and `std` per channel on 0..1, the way model cards print them."""
+    def __init__(
+        self,
+        dim: int,
+        maps: dict[int, int],
+        mean: Sequence[float],
+        std: Sequence[float],
+        stages: Sequence[int] = (),
+    ) -> None:
+        """Args:
+        dim: number of features.
+        maps: stride -> channels.
+        mean: per channel on 0..1, the way model cards print it.
+        std: likewise.
+        stages: widths of the pooled earlier stages that `encode` returns.
+        """
         super().__init__()
         self.dim = dim
+        self.stages = tuple(stages)
         self.maps = maps
         self.use_map(16)
         self.is_frozen = False
@@ -56,24 +76,36 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def encode(self, x: Tensor) -> Encoded:
-        """Normalised images (B, 3, H, W) -> features (B, dim), map (B, map_dim, h, w)."""
+        """Of normalised images (B, 3, H, W)."""
 
-    def forward(self, pixels: Tensor) -> Encoded:
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Pixels (B, 3, H, W), uint8 or float on 0..255 -> features (B, dim), map (B, map_dim, h, w).
 
         The map is that of stride 16 or the nearest the network has (`use_map`). The network may be on a GPU: what goes
         in and what comes out is on the CPU, where heads, memory and tree are, so nobody else needs to know.
         """
+        features, feature_map = self._on_pixels(lambda x: self.encode(x)[:2], pixels)
+        return features, feature_map
+
+    def pooled(self, pixels: Tensor) -> tuple[Tensor, ...]:
+        """Pixels (B, 3, H, W) -> the pooled stages (B, width) of `stages`, and last the features (B, dim)."""
+
+        def encode(x: Tensor) -> tuple[Tensor, ...]:
+            encoded = self.encode(x)
+            return *encoded.stages, encoded.features
+
+        return self._on_pixels(encode, pixels)
+
+    def _on_pixels(self, encode: Callable[[Tensor], tuple[Tensor, ...]], pixels: Tensor) -> tuple[Tensor, ...]:
         if pixels.ndim != 4 or pixels.shape[1] != 3:
             raise ValueError(f"a backbone takes pixels of shape (B, 3, H, W), got {tuple(pixels.shape)}")
         self.meter.pixels += pixels[:, 0].numel() * (3 if torch.is_grad_enabled() and not self.is_frozen else 1)
-        on_cpu = self.mean.device.type == "cpu"
-        return in_parts(self._encode_pixels, pixels) if on_cpu else self._encode_pixels(pixels)
 
-    def _encode_pixels(self, pixels: Tensor) -> Encoded:
-        x = pixels.to(self.mean.device, self.mean.dtype)
-        features, feature_map = self.encode((x - self.mean) / self.std)
-        return features.cpu(), feature_map.cpu()
+        def normalised(part: Tensor) -> tuple[Tensor, ...]:
+            x = part.to(self.mean.device, self.mean.dtype)
+            return tuple(out.cpu() for out in encode((x - self.mean) / self.std))
+
+        return in_parts(normalised, pixels) if self.mean.device.type == "cpu" else normalised(pixels)
 
     def train(self, mode: bool = True) -> Self:
         """Like `nn.Module.train`, but batch normalisation uses its stored statistics unless `batch_statistics` is set.

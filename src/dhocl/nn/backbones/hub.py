@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from dhocl.core.errors import InputError
-from dhocl.nn.backbones.base import IMAGENET_MEAN, IMAGENET_STD, Backbone
+from dhocl.nn.backbones.base import IMAGENET_MEAN, IMAGENET_STD, Backbone, Encoded
 
 ANY_SIZE = {"interpolate_pos_encoding": True}
 TRANSFORMERS: dict[str, dict[str, bool]] = {  # type -> options by which it takes images of any size
@@ -28,22 +28,24 @@ class HubStages(Backbone):
     """Features: the pooled last stage. Maps: the stages, each at twice the stride of the one before, from 4 on."""
 
     def __init__(self, model: Any, widths: Sequence[int], mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__(widths[-1], {4 << stage: width for stage, width in enumerate(widths)}, mean, std)
+        maps = {4 << stage: width for stage, width in enumerate(widths)}
+        super().__init__(widths[-1], maps, mean, std, stages=widths[-2:-1])  # the last, pooled, is the features
         self.model = model
 
-    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def encode(self, x: Tensor) -> Encoded:
         out = self.model(x, output_hidden_states=True)
-        return out.pooler_output.flatten(1), self.chosen(out.hidden_states)
+        return self.encoded(out.pooler_output.flatten(1), out.hidden_states)
 
-    def chosen(self, maps: Sequence[Tensor]) -> Tensor:
-        """Of the input, if it is there, and the stages: (B, map_dim, H/stride, W/stride)"""
-        return maps[list(self.maps).index(self.map_stride) - len(self.maps)]
+    def encoded(self, features: Tensor, maps: Sequence[Tensor]) -> Encoded:
+        """`maps`: the input, if it is there, and the stages (B, channels, H/stride, W/stride)."""
+        chosen = maps[list(self.maps).index(self.map_stride) - len(self.maps)]
+        return Encoded(features, chosen, tuple(fmap.mean((2, 3)) for fmap in maps[-2:-1]))
 
 
 class HubSwin(HubStages):
     """The same for Swin: its model would return the stages after they are reduced to half their size."""
 
-    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def encode(self, x: Tensor) -> Encoded:
         patches, size = self.model.embeddings(x, **ANY_SIZE)
         self._shift_windows(size)
         out = self.model.encoder(
@@ -54,7 +56,7 @@ class HubSwin(HubStages):
             output_hidden_states_before_downsampling=True,
         )
         tokens = self.model.layernorm(out.last_hidden_state)  # (B, h w, dim)
-        return tokens.mean(1), self.chosen(out.reshaped_hidden_states)
+        return self.encoded(tokens.mean(1), out.reshaped_hidden_states)
 
     def _shift_windows(self, size: tuple[int, int]) -> None:
         """Every second block shifts its windows, unless one window covers the map.
@@ -77,26 +79,29 @@ class HubTransformer(Backbone):
 
     The class token is taken before any further layer: DINO and MAE have none that was trained, and CLIP's projection
     serves to match text. SigLIP has no class token: its features are those of its trained attention pooling. A patch is
-    14, 16 or 32 pixels wide, and that is the stride of the map.
+    14, 16 or 32 pixels wide, and that is the stride of the map. Stage: the mean patch token after three quarters of the
+    blocks.
     """
 
     def __init__(self, model: Any, kind: str, mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__(model.config.hidden_size, {model.config.patch_size: model.config.hidden_size}, mean, std)
+        dim = model.config.hidden_size
+        super().__init__(dim, {model.config.patch_size: dim}, mean, std, stages=(dim,))
         self.model = model
         self.kind = kind
 
-    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def encode(self, x: Tensor) -> Encoded:
         h, w = (size // self.model.config.patch_size for size in x.shape[2:])
         options: dict[str, Any] = {**TRANSFORMERS[self.kind]}
         if self.kind == "vit_mae":  # shuffles its patches by this noise, even if it hides none
             options["noise"] = torch.arange(h * w, device=x.device).expand(len(x), -1)
-        out = self.model(x, **options)
+        out = self.model(x, output_hidden_states=True, **options)
         tokens = out.last_hidden_state  # (B, 0 or more + h w, dim)
         if self.kind == "clip":  # leaves the final norm of all tokens but the first to us
             tokens = self.model.post_layernorm(tokens)
         patches = tokens[:, -h * w :].transpose(1, 2)  # (B, dim, h w)
         features = out.pooler_output if self.kind == "siglip" else tokens[:, 0]
-        return features, patches.unflatten(2, (h, w))
+        stage = out.hidden_states[self.model.config.num_hidden_layers * 3 // 4]  # 0 is the input of the first block
+        return Encoded(features, patches.unflatten(2, (h, w)), (stage[:, -h * w :].mean(1),))
 
 
 def hub(name: str) -> Backbone:

@@ -16,8 +16,6 @@ from torch import Tensor
 
 PART = 2**19  # pixels: 128 images of 64 px
 
-Encoded = tuple[Tensor, Tensor]  # features (B, dim), map (B, map_dim, h, w)
-
 _POOL: ContextVar[ThreadPoolExecutor | None] = ContextVar("pool", default=None)
 
 
@@ -36,14 +34,13 @@ def side_by_side() -> Iterator[None]:
         torch.set_num_threads(threads)  # new threads start with the last value that any thread set
 
 
-def in_parts(encode: Callable[[Tensor], Encoded], pixels: Tensor) -> Encoded:
-    """encode(pixels), (B, 3, H, W)."""
+def in_parts(encode: Callable[[Tensor], tuple[Tensor, ...]], pixels: Tensor) -> tuple[Tensor, ...]:
+    """encode(pixels), (B, 3, H, W) -> tensors with B rows each."""
     pool = _POOL.get()
     size = max(1, PART // (pixels.shape[2] * pixels.shape[3]))
     if pool is None or len(pixels) <= size or torch.is_grad_enabled():
         return encode(pixels)
-    features, maps = zip(*pool.map(encode, torch.split(pixels, size)), strict=True)
-    return torch.cat(features), torch.cat(maps)
+    return tuple(map(torch.cat, zip(*pool.map(encode, torch.split(pixels, size)), strict=True)))
 
 
 def _work_alone() -> None:

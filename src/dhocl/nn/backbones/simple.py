@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from dhocl.core.errors import InputError
-from dhocl.nn.backbones.base import IMAGENET_MEAN, IMAGENET_STD, Backbone
+from dhocl.nn.backbones.base import IMAGENET_MEAN, IMAGENET_STD, Backbone, Encoded
 from dhocl.nn.backbones.layers import ConvNorm
 
 
@@ -17,16 +17,18 @@ class Tiny(Backbone):
     """Three convolutions with random weights, untrained: for tests and examples that must be quick."""
 
     def __init__(self) -> None:
-        super().__init__(64, {16: 64}, IMAGENET_MEAN, IMAGENET_STD)
-        stages = [ConvNorm(3, 16, 5, stride=4), ConvNorm(16, 32, 3, stride=2), ConvNorm(32, 64, 3, stride=2)]
-        for stage in stages:
-            nn.init.kaiming_normal_(stage.conv.weight)  # PyTorch's default would shrink the features to 0.04
-        self.stages = nn.ModuleList(stages)
+        super().__init__(64, {16: 64}, IMAGENET_MEAN, IMAGENET_STD, stages=(32,))
+        layers = [ConvNorm(3, 16, 5, stride=4), ConvNorm(16, 32, 3, stride=2), ConvNorm(32, 64, 3, stride=2)]
+        for layer in layers:
+            nn.init.kaiming_normal_(layer.conv.weight)  # PyTorch's default would shrink the features to 0.04
+        self.layers = nn.ModuleList(layers)
 
-    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        for stage in self.stages:
-            x = relu(stage(x), inplace=True)
-        return x.mean((2, 3)), x  # (B, 64), (B, 64, H/16, W/16)
+    def encode(self, x: Tensor) -> Encoded:
+        maps = []
+        for layer in self.layers:
+            x = relu(layer(x))
+            maps.append(x)  # (B, 16, 32 or 64, h, w)
+        return Encoded(x.mean((2, 3)), x, (maps[1].mean((2, 3)),))
 
 
 def tiny() -> Backbone:
@@ -41,9 +43,9 @@ class Wrapped(Backbone):
         super().__init__(dim, {16: dim}, mean, std)  # whatever its stride is, there is one
         self.module = module
 
-    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def encode(self, x: Tensor) -> Encoded:
         fmap = self.module(x)  # (B, dim, h, w)
-        return fmap.mean((2, 3)), fmap
+        return Encoded(fmap.mean((2, 3)), fmap)
 
 
 def wrap(
