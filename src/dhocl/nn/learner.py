@@ -67,6 +67,8 @@ class Stateful(Protocol):
 class Learner(ABC):
     """Base class of all methods. It gets batches and the taxonomy known so far, never the true tree."""
 
+    coherent = False  # True: `predict` returns calibrated marginals of one distribution over paths
+
     @abstractmethod
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         """Train on a batch. Returns numbers to log, by name."""

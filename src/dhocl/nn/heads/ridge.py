@@ -1,0 +1,163 @@
+"""Ridge regression from sums that add up: over samples, batches, machines and revisions of the tree.
+
+A sample counts for the class of its label alone. What it says about coarser levels is read off the tree when the
+regression is solved. So a link that comes late, moves or is removed, and classes that are merged, change the solution
+as if the tree had been like this from the start. Soft targets of finer levels are summed level by level.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dhocl.core.errors import InputError
+from dhocl.core.table import TreeTable
+from dhocl.core.taxonomy import UNKNOWN
+
+
+class System(NamedTuple):
+    """The normal equations of one level: (A + γI) Wᵀ = Mᵀ."""
+
+    A: Tensor  # (D, D) Σ m φφᵀ over samples, m the sum of the sample's target
+    M: Tensor  # (C, D) Σ t φᵀ
+    N: Tensor  # (C,) Σ t
+
+    def add(self, phi: Tensor, targets: Tensor) -> None:
+        """Add samples, in place: phi (b, D), targets (b, C)."""
+        mass = targets.sum(1, keepdim=True)  # (b, 1)
+        self.A.addmm_((mass * phi).t(), phi)
+        self.M.addmm_(targets.t(), phi)
+        self.N.add_(targets.sum(0))
+
+
+def factor(A: Tensor, gamma: float) -> Tensor:
+    """Lower Cholesky factor (D, D) of A + γI."""
+    L, failed = torch.linalg.cholesky_ex(A + gamma * torch.eye(len(A), dtype=A.dtype))
+    if failed:
+        raise InputError("ridge regression: A is not positive definite; raise `settings` gamma")
+    return L  # type: ignore[no-any-return]
+
+
+def solve(L: Tensor, M: Tensor) -> Tensor:
+    """Weights (C, D) from the factor L (D, D) and M (C, D)."""
+    return torch.cholesky_solve(M.t(), L).t()
+
+
+def leave_one_out(phi: Tensor, columns: Tensor, L: Tensor, M: Tensor) -> Tensor:
+    """Outputs (n, C) for samples phi (n, D) of these classes (n,), each as if it had not been among the samples.
+
+    z₋ᵢ = (zᵢ - hᵢ tᵢ) / (1 - hᵢ) with the leverage hᵢ = φᵢᵀ (A + γI)⁻¹ φᵢ.
+    """
+    U = torch.cholesky_solve(phi.t(), L).t()  # (n, D)
+    h = (phi * U).sum(1, keepdim=True)  # (n, 1)
+    return (U @ M.t() - h * F.one_hot(columns, len(M)).to(phi.dtype)) / (1 - h)
+
+
+class Rows:
+    """A matrix that gains zero rows. It has spare ones, so adding rows one by one takes linear time in total."""
+
+    def __init__(self, *width: int) -> None:
+        self._store = torch.zeros(0, *width)
+        self._size = 0
+
+    @property
+    def filled(self) -> Tensor:
+        return self._store[: self._size]
+
+    def grow(self, size: int) -> None:
+        if size > len(self._store):
+            grown = self._store.new_zeros(max(size, 2 * len(self._store)), *self._store.shape[1:])
+            grown[: self._size] = self.filled
+            self._store = grown
+        self._size = max(self._size, size)
+
+    def load(self, rows: Tensor) -> None:
+        self._store, self._size = rows.clone(), len(rows)
+
+
+class Statistics:
+    """The sums of all samples.
+
+    Args:
+        dim: number of features D.
+    """
+
+    training_only = True
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+        self.sums = Rows(dim)  # (nodes, D) Σφ of the samples with this label
+        self.counts = Rows()  # (nodes,)
+        self.grams: dict[int, Tensor] = {}  # label's level -> (D, D) Σφφᵀ
+        self.soft: dict[int, System] = {}  # level -> of soft targets; its rows may be fewer than the classes
+
+    def grow(self, nodes: int) -> None:
+        self.sums.grow(nodes)
+        self.counts.grow(nodes)
+
+    def add(self, phi: Tensor, y: Tensor, table: TreeTable) -> None:
+        """Add samples: phi (b, D) with labels y (b,), nodes of the tree."""
+        self.grow(len(table))
+        self.sums.filled.index_add_(0, y, phi)
+        self.counts.filled.index_add_(0, y, torch.ones(len(y)))
+        levels = table.node_levels[y]
+        for level in torch.unique(levels).tolist():
+            rows = phi[levels == level]
+            self.grams.setdefault(level, torch.zeros(self.dim, self.dim)).addmm_(rows.t(), rows)
+
+    def add_soft(self, phi: Tensor, targets: Tensor, level: int) -> None:
+        """Add soft targets (b, C) of a level for samples phi (b, D) whose label is coarser."""
+        old, width = self.soft.get(level), targets.shape[1]
+        known = 0 if old is None else len(old.N)
+        if old is None or width > known:
+            A = torch.zeros(self.dim, self.dim) if old is None else old.A
+            M, N = torch.zeros(max(width, known), self.dim), torch.zeros(max(width, known))
+            if old is not None:
+                M[:known], N[:known] = old.M, old.N
+            old = self.soft[level] = System(A, M, N)
+        old.add(phi, F.pad(targets, (0, len(old.N) - width)))
+
+    def system(self, level: int, table: TreeTable) -> System:
+        """The normal equations of a level, by the tree as it is now.
+
+        Samples of a finer label count if their class has an ancestor here. There is one Gram matrix per level of the
+        label, not per class, so it is taken in proportion to the share of samples that have one: exact if all have.
+        """
+        width, place = table.width(level), table.levels.index(level)
+        A, M, N = torch.zeros(self.dim, self.dim), torch.zeros(width, self.dim), torch.zeros(width)
+        counts, sums = self.counts.filled, self.sums.filled
+        columns = table.paths[: len(counts), place]
+        for finer, gram in self.grams.items():
+            here = table.node_levels[: len(counts)] == finer
+            known = here & (columns != UNKNOWN)
+            if finer >= level and (share := float(counts[known].sum() / counts[here].sum())):
+                A.add_(gram, alpha=share)
+                M.index_add_(0, columns[known], sums[known])
+                N.index_add_(0, columns[known], counts[known])
+        if level in self.soft:
+            soft = self.soft[level]
+            accepted = table.ancestors(level, level)[: len(soft.N)]
+            A.add_(soft.A)
+            M.index_add_(0, accepted, soft.M)
+            N.index_add_(0, accepted, soft.N)
+        return System(A, M, N)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "sums": self.sums.filled,
+            "counts": self.counts.filled,
+            "grams": {str(level): gram for level, gram in self.grams.items()},
+            "soft": {str(level): system._asdict() for level, system in self.soft.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.sums.load(state["sums"])
+        self.counts.load(state["counts"])
+        self.grams = {int(level): gram.clone() for level, gram in state["grams"].items()}
+        self.soft = {
+            int(level): System(**{name: part.clone() for name, part in system.items()})
+            for level, system in state["soft"].items()
+        }
