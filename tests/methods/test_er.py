@@ -10,8 +10,6 @@ from torch import Tensor
 from dhocl.checks import assert_valid, exam, feed, setup, stream
 from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
-from dhocl.methods.finetune import Finetune
-from dhocl.methods.joint import Joint, JointSettings
 from dhocl.nn.augment import augment
 from dhocl.nn.learner import Batch, PeriodicSettings
 from dhocl.nn.losses import multi_ce
@@ -91,49 +89,6 @@ def test_a_variant_with_its_own_loss_on_the_stream_works_with_every_loss(loss: L
     for batch in stream(4):
         curator = feed(learner, [batch], curator)
         assert_valid(learner.predict(x), curator.taxonomy, len(x))
-
-
-def test_a_step_of_finetune_is_the_loss_of_the_stream_and_nothing_is_stored() -> None:
-    learner = Finetune(setup(buffer=20, replay_batch=4), ReplaySettings())
-    rng = draws()
-    for batch, tree, (step,), stats in learn(learner, stream(8), late_links()):
-        loss = haf(step.before, augment(batch.x, rng, flip=True), batch.y.tolist(), tree)
-        rng.random(8)  # a reservoir without a place draws as one with places does
-        assert_step(step, loss)
-        assert stats == {"loss": pytest.approx(loss.item(), rel=1e-5)}
-    assert len(learner.held()) == 0
-
-
-def test_joint_steps_like_replay_from_all_images_and_then_goes_over_them() -> None:
-    learner = Joint(setup(buffer=0, replay_batch=4), JointSettings(every=24, epochs=2))
-    rng, held = draws(), list[Item]()
-    for seen, (batch, tree, steps, stats) in zip(range(0, 64, 8), learn(learner, stream(8), late_links()), strict=True):
-        slots = rng.choice(len(held), min(4, len(held)), replace=False, shuffle=False) if held else []
-        loss = haf(steps[0].before, augment(batch.x, rng, flip=True), batch.y.tolist(), tree)
-        if len(slots):
-            x, y = stored(held, slots)
-            loss = loss + haf(steps[0].before, augment(x, rng, flip=True), y, tree)
-        assert_step(steps[0], loss)
-        assert stats == {"loss": pytest.approx(loss.item(), rel=1e-5)}
-        held += arriving(batch, seen)
-        rounds = iter(steps[1:])
-        for _ in range(2 if len(held) in (24, 48) else 0):
-            order = rng.permutation(len(held))
-            for start in range(0, len(held), 12):
-                x, y = stored(held, order[start : start + 12])
-                step = next(rounds)
-                assert_step(step, haf(step.before, augment(x, rng, flip=True), y, tree))
-        assert next(rounds, None) is None
-    assert_holds(learner, held)
-
-
-@pytest.mark.parametrize(("samples", "every", "rounds"), [(80, 0, 10), (None, 0, 0), (77, 0, 10), (80, 16, 5)])
-def test_joint_goes_over_its_images_ten_times_a_stream(samples: int | None, every: int, rounds: int) -> None:
-    learner = Joint(setup()._replace(samples=samples), JointSettings(every=every, epochs=1))
-    passes: list[int] = []
-    learner.epoch = lambda b, taxonomy: passes.append(b)  # type: ignore[method-assign]
-    feed(learner, stream(10))
-    assert passes == [12] * rounds
 
 
 def test_without_a_known_length_it_is_time_every_500_samples() -> None:
