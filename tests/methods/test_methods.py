@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dhocl.checks import CHECKS, Factory, assert_valid, exam, feed, setup, stream
+from dhocl.core.errors import InputError
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.record import Record
 from dhocl.experiment.run import run
@@ -113,6 +114,20 @@ DEFAULTS = {
 def test_defaults_do_not_change_unnoticed(name: str) -> None:
     """The tables in docs/ depend on them: a change belongs in DEFAULTS, in docs/deviations.md and in CHANGELOG.md."""
     assert dataclasses.asdict(METHODS[name].settings()) == DEFAULTS[name]
+
+
+@pytest.mark.parametrize("name", METHODS, ids=lambda name: f"{name}, zeros")
+def test_a_setting_of_zero_is_refused_or_works(name: str) -> None:
+    x, _ = exam()
+    short = {key: value for key, value in {"every": 12, "expansion": 50, "views": 1}.items() if key in DEFAULTS[name]}
+    for key in [key for key, value in DEFAULTS[name].items() if type(value) in (int, float)]:
+        try:
+            settings = method_settings(name, short | {key.rstrip("_"): 0})
+        except InputError:
+            continue
+        learner = METHODS[name].learner(setup(), settings)
+        curator = feed(learner, stream(4))
+        assert_valid(learner.predict(x), curator.taxonomy, len(x))
 
 
 @pytest.mark.parametrize("name", METHODS)
