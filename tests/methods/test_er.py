@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import get_args
 
@@ -15,6 +16,7 @@ from dhocl.nn.learner import Batch, PeriodicSettings
 from dhocl.nn.losses import multi_ce
 from dhocl.nn.network import Output
 from dhocl.nn.objectives import LossName
+from tests.helpers.reference_others import assert_same_steps, watched
 from tests.helpers.reference_replay import (
     Item,
     arriving,
@@ -50,6 +52,18 @@ def test_a_step_of_er_is_the_loss_of_the_stream_plus_that_of_the_replay_batch() 
     assert completed > 5, "targets above the label were replayed"
     assert_holds(learner, held)
     assert torch.equal(learner.held(), torch.tensor([item.y for item in held]))
+
+
+def test_an_epoch_steps_over_every_stored_item_once_in_random_order() -> None:
+    learner = ER(setup(buffer=20, replay_batch=4), ReplaySettings())
+    tree = feed(learner, stream(5)).taxonomy
+    twin, steps = copy.deepcopy(learner), watched(learner.net)
+    learner.epoch(8, tree)
+    order, by_hand = twin.rng.permutation(20), watched(twin.net)
+    for slots in (order[:8], order[8:16], order[16:]):
+        x, y = twin.memory.columns["x"][slots], twin.memory.columns["y"][slots].tolist()
+        twin.net.step(haf(twin.net, augment(x, twin.rng, flip=True), y, tree))
+    assert_same_steps(steps, by_hand)
 
 
 def test_each_batch_is_augmented_as_many_times_as_the_loss_takes_copies() -> None:
