@@ -14,6 +14,7 @@ from dhocl.methods.er import ER, ReplaySettings
 from dhocl.nn.augment import augment
 from dhocl.nn.learner import Batch, PeriodicSettings
 from dhocl.nn.losses import multi_ce
+from dhocl.nn.memory import Memory, Reservoir
 from dhocl.nn.network import Output
 from dhocl.nn.objectives import LossName
 from tests.helpers.reference_others import assert_same_steps, watched
@@ -86,6 +87,18 @@ def test_each_batch_is_augmented_as_many_times_as_the_loss_takes_copies() -> Non
     for batch, output in zip(batches, outputs, strict=True):
         views = torch.cat([augment(batch.x, rng, flip=True) for _ in range(2)])
         torch.testing.assert_close(output.features, learner.net.f(views)[0])
+
+
+class OwnMemory(ER):
+    """A variant whose memory depends on the set-up and the settings."""
+
+    def make_memory(self) -> Memory:
+        return Reservoir(self.setup.buffer // (2 if self.settings.loss == "hxe" else 1), self.rng)
+
+
+def test_a_variant_makes_its_memory_from_setup_and_settings() -> None:
+    assert OwnMemory(setup(buffer=20), ReplaySettings()).memory.capacity == 20
+    assert OwnMemory(setup(buffer=20), ReplaySettings(loss="hxe")).memory.capacity == 10
 
 
 class OwnStreamLoss(ER):
