@@ -154,6 +154,16 @@ def test_a_network_feels_its_peer_only_by_distillation(distillation: float, coup
     assert same != coupled
 
 
+def test_heads_of_all_runs_and_their_peers_start_differently() -> None:
+    starts = set()
+    for seed in range(30):
+        learner = CCLDC(setup(seed=seed), CclDcSettings())
+        for net in (learner.net, learner.peer):
+            net.grow(TREE)
+            starts.add(tuple(net.heads.levels[1].weight[0].tolist()))
+    assert len(starts) == 60, "two for each of 30 seeds"
+
+
 def test_peers_share_values_of_the_backbone_and_nothing_else() -> None:
     learner = CCLDC(setup(), CclDcSettings())
     for a, b in zip(learner.net.f.parameters(), learner.peer.f.parameters(), strict=True):

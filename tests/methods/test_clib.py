@@ -115,6 +115,21 @@ def test_one_by_one_is_the_same_as_in_batches(labels: list[int], capacity: int, 
     assert all(y == [0, 1, 2, 3, *labels][x] for x, y, _ in contents(batched))
 
 
+class WithEven(Scored):
+    """An item of an even label counts for class 9 too, as one with a pseudo-label does in PL-FMS."""
+
+    def classes(self, items: dict[str, torch.Tensor]) -> torch.Tensor:
+        return torch.stack([items["y"], torch.where(items["y"] % 2 == 0, 9, -1)], 1)
+
+
+def test_an_item_goes_if_any_of_its_classes_is_the_largest() -> None:
+    memory = WithEven(4, Rng(0, "memory"))
+    offer(memory, [0, 1, 2, 4], 0)
+    memory.columns["score"][:] = torch.tensor([0.3, 0.1, 0.2, 0.4])
+    offer(memory, [3], 4)
+    assert memory.columns["y"].tolist() == [0, 1, 3, 4], "2 has the smallest score of the three even ones"
+
+
 @pytest.mark.parametrize("b", [1, 7])
 def test_classes_of_a_balanced_stream_are_balanced(b: int) -> None:
     memory, rng = Scored(20, Rng(0, "memory")), np.random.default_rng(0)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import get_args
 
@@ -10,13 +11,13 @@ from torch import Tensor
 from dhocl.checks import assert_valid, exam, feed, setup, stream
 from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
-from dhocl.methods.finetune import Finetune
-from dhocl.methods.joint import Joint, JointSettings
 from dhocl.nn.augment import augment
 from dhocl.nn.learner import Batch, PeriodicSettings
 from dhocl.nn.losses import multi_ce
+from dhocl.nn.memory import Memory, Reservoir
 from dhocl.nn.network import Output
 from dhocl.nn.objectives import LossName
+from tests.helpers.reference_others import assert_same_steps, watched
 from tests.helpers.reference_replay import (
     Item,
     arriving,
@@ -54,6 +55,18 @@ def test_a_step_of_er_is_the_loss_of_the_stream_plus_that_of_the_replay_batch() 
     assert torch.equal(learner.held(), torch.tensor([item.y for item in held]))
 
 
+def test_an_epoch_steps_over_every_stored_item_once_in_random_order() -> None:
+    learner = ER(setup(buffer=20, replay_batch=4), ReplaySettings())
+    tree = feed(learner, stream(5)).taxonomy
+    twin, steps = copy.deepcopy(learner), watched(learner.net)
+    learner.epoch(8, tree)
+    order, by_hand = twin.rng.permutation(20), watched(twin.net)
+    for slots in (order[:8], order[8:16], order[16:]):
+        x, y = twin.memory.columns["x"][slots], twin.memory.columns["y"][slots].tolist()
+        twin.net.step(haf(twin.net, augment(x, twin.rng, flip=True), y, tree))
+    assert_same_steps(steps, by_hand)
+
+
 def test_each_batch_is_augmented_as_many_times_as_the_loss_takes_copies() -> None:
     learner = ER(setup(buffer=20, replay_batch=4), ReplaySettings(loss="hcon"))
     curator = feed(learner, stream(4))
@@ -76,6 +89,18 @@ def test_each_batch_is_augmented_as_many_times_as_the_loss_takes_copies() -> Non
         torch.testing.assert_close(output.features, learner.net.f(views)[0])
 
 
+class OwnMemory(ER):
+    """A variant whose memory depends on the set-up and the settings."""
+
+    def make_memory(self) -> Memory:
+        return Reservoir(self.setup.buffer // (2 if self.settings.loss == "hxe" else 1), self.rng)
+
+
+def test_a_variant_makes_its_memory_from_setup_and_settings() -> None:
+    assert OwnMemory(setup(buffer=20), ReplaySettings()).memory.capacity == 20
+    assert OwnMemory(setup(buffer=20), ReplaySettings(loss="hxe")).memory.capacity == 10
+
+
 class OwnStreamLoss(ER):
     """A variant that takes the chosen loss on replayed images only."""
 
@@ -91,49 +116,6 @@ def test_a_variant_with_its_own_loss_on_the_stream_works_with_every_loss(loss: L
     for batch in stream(4):
         curator = feed(learner, [batch], curator)
         assert_valid(learner.predict(x), curator.taxonomy, len(x))
-
-
-def test_a_step_of_finetune_is_the_loss_of_the_stream_and_nothing_is_stored() -> None:
-    learner = Finetune(setup(buffer=20, replay_batch=4), ReplaySettings())
-    rng = draws()
-    for batch, tree, (step,), stats in learn(learner, stream(8), late_links()):
-        loss = haf(step.before, augment(batch.x, rng, flip=True), batch.y.tolist(), tree)
-        rng.random(8)  # a reservoir without a place draws as one with places does
-        assert_step(step, loss)
-        assert stats == {"loss": pytest.approx(loss.item(), rel=1e-5)}
-    assert len(learner.held()) == 0
-
-
-def test_joint_steps_like_replay_from_all_images_and_then_goes_over_them() -> None:
-    learner = Joint(setup(buffer=0, replay_batch=4), JointSettings(every=24, epochs=2))
-    rng, held = draws(), list[Item]()
-    for seen, (batch, tree, steps, stats) in zip(range(0, 64, 8), learn(learner, stream(8), late_links()), strict=True):
-        slots = rng.choice(len(held), min(4, len(held)), replace=False, shuffle=False) if held else []
-        loss = haf(steps[0].before, augment(batch.x, rng, flip=True), batch.y.tolist(), tree)
-        if len(slots):
-            x, y = stored(held, slots)
-            loss = loss + haf(steps[0].before, augment(x, rng, flip=True), y, tree)
-        assert_step(steps[0], loss)
-        assert stats == {"loss": pytest.approx(loss.item(), rel=1e-5)}
-        held += arriving(batch, seen)
-        rounds = iter(steps[1:])
-        for _ in range(2 if len(held) in (24, 48) else 0):
-            order = rng.permutation(len(held))
-            for start in range(0, len(held), 12):
-                x, y = stored(held, order[start : start + 12])
-                step = next(rounds)
-                assert_step(step, haf(step.before, augment(x, rng, flip=True), y, tree))
-        assert next(rounds, None) is None
-    assert_holds(learner, held)
-
-
-@pytest.mark.parametrize(("samples", "every", "rounds"), [(80, 0, 10), (None, 0, 0), (77, 0, 10), (80, 16, 5)])
-def test_joint_goes_over_its_images_ten_times_a_stream(samples: int | None, every: int, rounds: int) -> None:
-    learner = Joint(setup()._replace(samples=samples), JointSettings(every=every, epochs=1))
-    passes: list[int] = []
-    learner.epoch = lambda b, taxonomy: passes.append(b)  # type: ignore[method-assign]
-    feed(learner, stream(10))
-    assert passes == [12] * rounds
 
 
 def test_without_a_known_length_it_is_time_every_500_samples() -> None:

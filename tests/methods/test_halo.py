@@ -8,14 +8,17 @@ from collections.abc import Iterator
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from dhocl.checks import exam, feed, setup, stream
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.halo import HALO, HaloSettings, PrintedSettings
 from dhocl.nn.augment import augment
+from dhocl.nn.backbones import wrap
 from dhocl.nn.heads.pairs import all_pairs
+from dhocl.nn.heads.seeded import seeded
 from dhocl.nn.learner import Batch
+from tests.helpers.reference_replay import draws
 from tests.helpers.trees import completed_by_hand
 
 STEPS = 7  # of 8 images: both families have come, prototypes were cached twice, the buffer of 20 is full
@@ -229,3 +232,18 @@ def test_printed_prototypes_see_the_map_of_stride_8_where_there_is_one() -> None
     assert given.backbone.map_stride == 8
     HALO(given, HaloSettings())
     assert given.backbone.map_stride == 32
+
+
+@pytest.mark.parametrize("settings", [HaloSettings(), PrintedSettings()])
+def test_batch_normalisation_follows_the_batch_as_printed_and_not_otherwise(settings: HaloSettings) -> None:
+    conv, norm = seeded(nn.Conv2d(3, 8, 8, stride=8), draws()), nn.BatchNorm2d(8)
+    learner = HALO(setup()._replace(backbone=wrap(nn.Sequential(conv, norm), [0] * 3, [1] * 3)), settings)
+    conv = copy.deepcopy(conv)
+    ((x, labels),) = stream(1)
+    feed(learner, [(x, labels)])
+    expected = torch.zeros(8)
+    if settings.batch_statistics:
+        expected += 0.1 * conv(augment(x, draws(), flip=True) / 255).mean((0, 2, 3))  # the momentum of torch
+    torch.testing.assert_close(norm.running_mean, expected, rtol=1e-4, atol=1e-6)
+    assert norm.running_mean.abs().max() > 1e-3 or not settings.batch_statistics
+    assert not norm.training, "ready to predict"

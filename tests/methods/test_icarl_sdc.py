@@ -63,6 +63,13 @@ def test_a_mean_with_nothing_near_stays_and_so_do_all_without_data() -> None:
     assert (drift(means, before[:0], before[:0], 0.2) == 0).all()
 
 
+def test_a_reach_ends_at_ten_sigma() -> None:
+    """There a weight is exp(-50)."""
+    means, before = torch.tensor([[0.0, 0.0]]), torch.tensor([[2.0, 0.0]])
+    assert drift(means, before, before + 1, sigma=0.202).tolist() == [[1, 1]]
+    assert drift(means, before, before + 1, sigma=0.198).tolist() == [[0, 0]]
+
+
 def pets() -> Taxonomy:
     """cat 0, dog 1 of level 0; tom 2 (a cat), rex 3 (a dog), pug 4 (a dog) of level 1."""
     tree = Taxonomy()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import typing
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dhocl.checks import CHECKS, Factory, assert_valid, exam, feed, setup, stream
+from dhocl.core.errors import InputError
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.record import Record
 from dhocl.experiment.run import run
@@ -64,6 +66,68 @@ def test_each_loss_that_a_method_offers_runs_and_has_an_effect(name: str) -> Non
     assert len(answers) >= 4
     for one, other in itertools.combinations(answers, 2):
         assert any((one[level] != other[level]).any() for level in one), "two losses make the same learner"
+
+
+RATES = {"lr_backbone": 1e-4, "lr_heads": 1e-3, "weight_decay": 1e-4}
+REPLAY = RATES | {"loss": "haf", "average": "level"}
+CLIB = REPLAY | {"period": 0, "decay": 0.9, "quota": "class"}
+ANALYTIC = {"gamma": 1.0, "expansion": 0, "normalise": True, "exposed_labels": True, "analytic_tau": 0.3}
+PROTOTYPES = {"cluster": 0.8, "separation": 0.08, "lr_prototypes": 1e-2, "logit_scale": 4.0}
+HPR = PROTOTYPES | {"prototypes": 5, "adapter": False, "prototype_size": 256, "lambda_": 10.0, "margin": 0.1}
+HPR |= {"top_patches": 0.1, "cache_every": 20, "map_stride": 32, "printed": False}
+HALO = RATES | ANALYTIC | HPR | {"heads": "both", "hpr": True, "mixing": "equal", "prototypes_predict": True}
+HALO |= {"linear_tau": 2.0, "prototype_tau": 2.0, "lr_alpha": 1e-2, "lr_tau": 0.1, "delta": 0.5}
+HALO |= {"batch_statistics": False, "average": "level"}
+PRINTED = HALO | dict.fromkeys(("lr_backbone", "lr_heads", "lr_prototypes", "lr_alpha"), 5e-4)
+PRINTED |= {"mixing": "replay", "normalise": False, "adapter": True, "printed": True, "batch_statistics": True}
+PRINTED |= {"cluster": 1.0, "separation": 1.0, "lambda_": 0.1, "map_stride": 8}
+
+DEFAULTS = {
+    **dict.fromkeys(("er", "er_ace", "cbrs", "finetune"), REPLAY),
+    "halo": HALO,
+    "halo_printed": PRINTED,
+    "derpp": REPLAY | {"alpha": 0.5, "beta": 1.0},
+    "mir": REPLAY | {"candidates": 50, "virtual_lr": 1e-3},
+    "gss": REPLAY | {"subset": 10},
+    "clib": CLIB,
+    "rm": REPLAY | {"every": 0, "memory_epochs": 1},
+    "plfms": CLIB | {"threshold": 0.8},
+    "icarl_sdc": RATES | {"every": 0, "means": "running", "sigma": 0.2, "own_label": True, "ncm_tau": 0.05},
+    "lwf": REPLAY | {"every": 0, "distillation": 1.0, "temperature": 2.0},
+    "ewc": REPLAY | {"every": 0, "penalty": 1e4, "fisher_rate": 0.5},
+    "icicle": REPLAY | PROTOTYPES | {"every": 0, "prototypes": 3, "distillation": 0.25, "top_patches": 0.03},
+    "acil": ANALYTIC,
+    "gacil": ANALYTIC | {"gamma": 0.12, "expansion": 5000},
+    "onpro": RATES
+    | {"rotations": 1, "base_rate": 0.9, "mixup": 0.2, "most_mixed": 0.6}
+    | {"instance_temperature": 0.07, "prototype_temperature": 0.5},
+    "nsce": REPLAY | {"every": 0, "spread": 0.01, "separation": 0.1, "momentum": 0.95, "threshold": 0.2},
+    "ccl_dc": REPLAY | {"loss": "multi_ce", "distillation": 2.0, "temperature": 4.0, "views": 4},
+    "onlora": REPLAY
+    | {"loss": "multi_ce", "lr_backbone": 3e-3, "rank": 4, "penalty": 2000.0, "memory": "reservoir", "hard": 4}
+    | {"window": 5, "plateau_mean": 1.0, "plateau_variance": 0.01},
+    "joint": REPLAY | {"every": 0, "epochs": 2},
+}
+
+
+@pytest.mark.parametrize("name", METHODS, ids=lambda name: name.replace("_printed", ", as printed") + ", defaults")
+def test_defaults_do_not_change_unnoticed(name: str) -> None:
+    """The tables in docs/ depend on them: a change belongs in DEFAULTS, in docs/deviations.md and in CHANGELOG.md."""
+    assert dataclasses.asdict(METHODS[name].settings()) == DEFAULTS[name]
+
+
+@pytest.mark.parametrize("name", METHODS, ids=lambda name: f"{name}, zeros")
+def test_a_setting_of_zero_is_refused_or_works(name: str) -> None:
+    x, _ = exam()
+    short = {key: value for key, value in {"every": 12, "expansion": 50, "views": 1}.items() if key in DEFAULTS[name]}
+    for key in [key for key, value in DEFAULTS[name].items() if type(value) in (int, float)]:
+        try:
+            settings = method_settings(name, short | {key.rstrip("_"): 0})
+        except InputError:
+            continue
+        learner = METHODS[name].learner(setup(), settings)
+        curator = feed(learner, stream(4))
+        assert_valid(learner.predict(x), curator.taxonomy, len(x))
 
 
 @pytest.mark.parametrize("name", METHODS)

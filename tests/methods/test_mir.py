@@ -65,6 +65,24 @@ def test_interference_is_the_first_order_change_for_small_steps() -> None:
     assert (scores - expected).abs().max() < 0.1 * expected.abs().max()
 
 
+def test_heads_that_the_stream_does_not_reach_stay_in_the_virtual_step() -> None:
+    """Soft labels of the coarse level say nothing about finer ones."""
+    learner = MIR(setup(buffer=40), MirSettings(loss="soft_ce", virtual_lr=0.05))
+    curator = feed(learner, stream(8))
+    x, labels = stream(1, seed=7, levels=(0,))[0]
+    batch, items = Batch(x, curator.observe(labels)), learner.memory.read(torch.arange(12).numpy())
+    ahead = copy.deepcopy(learner)
+    moved = [p for name, p in ahead.net.optimizer._named.items() if not name.startswith("linear.1.")]
+    gradients = torch.autograd.grad(ahead.loss([batch], curator.taxonomy), moved)
+    for p, gradient in zip(moved, gradients, strict=True):
+        p.data -= 0.05 * gradient
+    candidates = items["x"], items["y"].tolist()
+    before, after = (torch.tensor(nll(net, *candidates, curator.taxonomy)) for net in (learner.net, ahead.net))
+    scores = learner.interference(batch, Batch(items["x"], items["y"]), curator.taxonomy)
+    torch.testing.assert_close(scores, after - before, rtol=1e-3, atol=1e-5)
+    assert scores.abs().max() > 0.01
+
+
 def test_the_most_interfered_are_replayed() -> None:
     learner, batch, _, taxonomy = learned(virtual_lr=1e-2)
     state = learner.rng.state_dict()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -53,6 +54,24 @@ def test_twelve_perturbations_that_differ_and_leave_the_images_alone() -> None:
         assert not any(torch.equal(changed, other) for other in seen[:place])
     assert torch.equal(x, kept)
     assert any(torch.equal(changed, 255 - x) for changed in seen), "one is the negative"
+
+
+def test_the_perturbations_by_hand() -> None:
+    x, rng = np.random.default_rng(0).integers(0, 256, (5, 3, 32, 32)).astype(np.uint8), Rng(0, "learner")
+    expected = []
+    for side in (8, 16, 24, 32):
+        centres = rng.integers(0, 32, 5), rng.integers(0, 32, 5)
+        holed = x.copy()
+        for image, row, column in itertools.product(range(5), range(32), range(32)):
+            if 2 * abs(row - centres[0][image]) < side and 2 * abs(column - centres[1][image]) < side:
+                holed[image, :, row, column] = 127
+        expected.append(holed)
+    turned = x.transpose(0, 1, 3, 2)
+    expected += [x[:, :, :, ::-1], x[:, :, ::-1], turned[:, :, ::-1], turned[:, :, :, ::-1]]
+    expected += [np.where(x >= threshold, 255 - x, x) for threshold in (0, 32, 64, 128)]
+    rng = Rng(0, "learner")
+    for perturb, wanted in zip(PERTURBATIONS, expected, strict=True):
+        assert np.array_equal(perturb(torch.from_numpy(x), rng).numpy(), wanted)
 
 
 @pytest.mark.parametrize("share", [0.25, 0.5, 1.0])

@@ -38,7 +38,7 @@ class IcicleSettings(ReplaySettings, PeriodicSettings):
     lr_prototypes: float = 1e-2  # prototypes and the scale of the logits
     logit_scale: float = 4.0  # initial value; with 1 a softmax over 100 classes stays close to uniform
 
-    positive = frozenset({"prototypes"})
+    positive = frozenset({"prototypes", "logit_scale"})
 
 
 def unit_patches(feature_map: Tensor) -> Tensor:

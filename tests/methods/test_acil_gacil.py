@@ -13,7 +13,6 @@ from dhocl.checks import exam, feed, setup, stream
 from dhocl.core.rng import Rng
 from dhocl.methods.acil import ACIL, AnalyticSettings
 from dhocl.methods.gacil import GACIL, GacilSettings
-from dhocl.methods.joint import Everything, Joint, JointSettings
 from dhocl.nn.heads.analytic import AnalyticHead
 from tests.helpers.reference_others import arriving, path
 
@@ -55,18 +54,6 @@ def test_gacil_widens_the_features() -> None:
     learner = GACIL(setup(), GacilSettings(expansion=40))
     feed(learner, stream(2))
     assert learner.analytic._level(1).R.shape == (40, 40)
-
-
-def test_joint_keeps_everything_and_goes_over_it() -> None:
-    memory = Everything(0, Rng(0, "memory"))
-    for start in range(0, 50, 7):
-        memory.insert(y=torch.arange(start, min(50, start + 7)))
-    assert memory.columns["y"][: memory.size].tolist() == list(range(50))
-    learner = Joint(setup(), JointSettings(every=16, epochs=3))
-    rounds = []
-    learner.epoch = lambda b, taxonomy: rounds.append(learner.memory.size)  # type: ignore[method-assign]
-    feed(learner, stream(5))  # 8 a batch
-    assert rounds == [16] * 3 + [32] * 3
 
 
 # -- whole streams against scikit-learn ------------------------------------------------------------------------
