@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from dhocl.core.errors import InputError
+from dhocl.core.errors import InputError, check_choice, check_least
 from dhocl.core.outside import spell
 
 Named = Any  # a name, or a class or function, which is stored as `module:name`
@@ -118,10 +118,10 @@ class RunConfig:
             object.__setattr__(self, "data", str(self.data))
         for name, (kind, option) in options().items():
             value = getattr(self, name)
-            if option.least is not None and value is not None and value < option.least:
-                raise InputError(f"`{name}` {value}: at least {option.least}")
-            if typing.get_origin(kind) is Literal and value not in typing.get_args(kind):
-                raise InputError(f"`{name}` {value}: one of {', '.join(typing.get_args(kind))}")
+            if option.least is not None and value is not None:
+                check_least(name, value, option.least)
+            if typing.get_origin(kind) is Literal:
+                check_choice(name, value, typing.get_args(kind))
         if not (self.delay >= 0 and (math.isinf(self.delay) or self.delay == int(self.delay))):
             raise InputError(f"`delay` {self.delay}: a whole number of batches from 0, or inf")
         if not (self.vacant >= 0 and self.noise >= 0 and self.vacant + self.noise <= 1):
