@@ -109,7 +109,6 @@ def _outcome(ray: Any, ref: Any, job: Job) -> str | None:
 def _keep(job: Job, files: Files) -> None:
     """Write the files that a node sent back; the summary last, because it marks the run as finished."""
     for name in sorted(files, key=lambda name: name == "summary.json"):
-        job.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(job.folder / name, files[name])
 
 
