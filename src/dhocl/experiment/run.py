@@ -90,7 +90,7 @@ def run_to_end(config: RunConfig, folder: str | Path | None = None) -> Result:
     return Result(record.summary(), record.curve())
 
 
-def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progress]:
+def run(config: RunConfig, folder: str | Path, resume: bool = False) -> Iterator[Progress]:
     """Run an experiment step by step.
 
     Args:
@@ -102,12 +102,13 @@ def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progr
     Yields:
         Progress after each batch.
     """
-    record = _open(config, folder, resume)
+    record = _open(config, Path(folder), resume)
     dataset = load_dataset(config)
     table, ends = make_plan(config, dataset)
     stream = Stream(dataset, table, config.batch)
     model = make_model(config, dataset, stream.samples)
-    with locked(folder):
+    with locked(record.folder):
+        _open(config, record.folder, resume)  # another process may have started or finished it meanwhile
         yield from _run(config, record, model, dataset, stream, ends, resume)
 
 
