@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -18,11 +17,6 @@ from dhocl.experiment.config import OUTPUT, RunConfig
 
 if TYPE_CHECKING:
     from dhocl.experiment.record import Record
-
-
-class Logged(StrEnum):
-    tensorboard = "tensorboard"
-    wandb = "wandb"
 
 
 @with_config
@@ -37,7 +31,8 @@ def run(
         bool, option("--resume", panel=OUTPUT, help="Continue the run in --out from its last checkpoint.")
     ] = False,
     log: Annotated[
-        Logged | None, option("--log", panel=OUTPUT, help="Also log evaluations to TensorBoard or Weights & Biases.")
+        Literal["tensorboard", "wandb"] | None,
+        option("--log", panel=OUTPUT, help="Also log evaluations to TensorBoard or Weights & Biases."),
     ] = None,
     quiet: Annotated[bool, option("--quiet", panel=OUTPUT, help="No output except errors.")] = False,
     **config: Any,
@@ -49,7 +44,7 @@ def run(
     """
     from dhocl.cli.display import watch
     from dhocl.core.process import keep_freed_memory, set_threads
-    from dhocl.experiment.logs import LogKind, logged
+    from dhocl.experiment.logs import logged
     from dhocl.experiment.record import Record
     from dhocl.experiment.run import run as start
     from dhocl.report import write_report
@@ -61,7 +56,7 @@ def run(
         set_threads(Record(out).describe()["threads"])
     try:
         progress = start(chosen, out, resume)
-        watch(logged(progress, Record(out), LogKind(log)) if log else progress, chosen, out, quiet)
+        watch(logged(progress, Record(out), log) if log else progress, chosen, out, quiet)
     except KeyboardInterrupt:
         print(
             f"dhocl: stopped; `dhocl run --resume --out {out}` continues from the last checkpoint",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,6 @@ from dhocl.core.errors import InputError
 from dhocl.experiment.evaluate import Scores
 from dhocl.experiment.record import Record
 from dhocl.experiment.run import Progress
-
-
-class LogKind(StrEnum):
-    tensorboard = "tensorboard"
-    wandb = "wandb"
 
 
 class Log(ABC):
@@ -27,7 +21,7 @@ class Log(ABC):
     def close(self) -> None: ...
 
 
-def logged(progress: Iterator[Progress], record: Record, kind: LogKind) -> Iterator[Progress]:
+def logged(progress: Iterator[Progress], record: Record, kind: str) -> Iterator[Progress]:
     """Pass on the progress and log each evaluation. After a resume, earlier evaluations are logged first."""
     log: Log | None = None
     try:
@@ -107,4 +101,4 @@ class WandB(Log):
         self._run.finish()
 
 
-LOGS: dict[LogKind, Callable[[Record], Log]] = {LogKind.tensorboard: TensorBoard, LogKind.wandb: WandB}
+LOGS: dict[str, Callable[[Record], Log]] = {"tensorboard": TensorBoard, "wandb": WandB}
