@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from dhocl.cli.options import flag, option, with_config
+from dhocl.cli.options import OUTPUT, flag, option, with_config
 from dhocl.core.errors import InputError
 from dhocl.core.outside import short
-from dhocl.experiment.config import OUTPUT, RunConfig
+from dhocl.experiment.config import RunConfig
 
 if TYPE_CHECKING:
     from dhocl.experiment.record import Record
