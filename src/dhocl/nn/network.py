@@ -1,4 +1,4 @@
-"""What most methods share: the trainable backbone f with its linear heads, and the frozen f0 beside it."""
+"""The trainable backbone f with its linear heads, and the frozen backbone f0."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ class Output(NamedTuple):
         return torch.cat(list(self.logits.values()), 1)[:, nodes.argsort()]
 
     def split(self, sizes: Sequence[int]) -> list[Output]:
-        """Of batches of these sizes that went through together."""
+        """The output of each of several batches that were concatenated, by their sizes."""
         return [self.rows(start, end) for start, end in pairwise(accumulate(sizes, initial=0))]
 
 
 class Network:
-    """f with a linear head per level. The set-up's backbone becomes f: it is trained in place."""
+    """f with a linear head per level. The backbone of the set-up becomes f and is trained in place."""
 
     def __init__(self, setup: Setup, settings: TrainSettings) -> None:
-        self.f: Backbone = setup.backbone.eval()  # also in training: no dropout, no batch statistics, no surprise
+        self.f: Backbone = setup.backbone.eval()  # also in training: no dropout, no batch statistics
         self.optimizer = Optimizer(settings.weight_decay)
         self.optimizer.add(((f"f.{name}", p) for name, p in self.f.named_parameters()), settings.lr_backbone)
         self._rng = Rng(setup.seed, "heads")
         self.heads = LinearHeads(self.f.dim, self.optimizer, settings.lr_heads, self._rng)
 
     def __call__(self, pixels: Tensor) -> Output:
-        """(B, 3, H, W) -> what f and the heads say of it."""
+        """(B, 3, H, W) -> output of f and of the heads."""
         features, feature_map = self.f(pixels)
         return Output(self.heads(features), features, feature_map)
 
     def each(self, batches: Sequence[Tensor]) -> list[Output]:
-        """The outputs of several batches, by one pass."""
+        """The outputs of several batches, in one forward pass."""
         return self(torch.cat(list(batches))).split([len(batch) for batch in batches])
 
     @torch.no_grad()
@@ -87,14 +87,14 @@ class Network:
 
 
 class FrozenFeatures:
-    """f0(x), with the features of images that come again and again (the test images) kept as long as they live."""
+    """f0(x), with a cache for images that are passed repeatedly, such as test images."""
 
     def __init__(self, backbone: Backbone) -> None:
         self.f0 = frozen(backbone)
         self._kept = WeakTensorKeyDictionary()
 
     def __deepcopy__(self, memo: object) -> FrozenFeatures:
-        twin = copy.copy(self)  # f0 never changes: one is enough
+        twin = copy.copy(self)  # f0 never changes, so it is shared
         twin._kept = WeakTensorKeyDictionary()
         return twin
 
@@ -105,7 +105,7 @@ class FrozenFeatures:
         return features
 
     def kept(self, pixels: Tensor) -> Tensor:
-        """The same for a tensor that will be passed again: computed once, unless it is written to."""
+        """The same, cached as long as the tensor exists and is not written to."""
         if pixels in self._kept:
             version, features = self._kept[pixels]
             if version == pixels._version:
