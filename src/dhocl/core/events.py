@@ -55,10 +55,23 @@ class EventLog(Sequence[Event]):
 
     def __init__(self, columns: Iterable[list[Any]] | None = None) -> None:
         self._columns: tuple[list[Any], ...] = tuple(columns or ([] for _ in Event._fields))
+        self._time, self._kind, self._node, self._parent, self._label, self._into = self._columns
 
-    def append(self, event: Event) -> None:
-        for column, value in zip(self._columns, event, strict=True):
-            column.append(value)
+    def note(
+        self,
+        time: int,
+        kind: str,
+        node: int,
+        parent: int = UNKNOWN,
+        label: Label | None = None,
+        into: int = UNKNOWN,
+    ) -> None:
+        self._time.append(time)
+        self._kind.append(kind)
+        self._node.append(node)
+        self._parent.append(parent)
+        self._label.append(label)
+        self._into.append(into)
 
     def __copy__(self) -> EventLog:
         return EventLog(list(column) for column in self._columns)

@@ -246,7 +246,7 @@ class Taxonomy:
         self._level.append(label.level)
         same_level.append(node)
         self._stale.add(node)
-        self.events.append(Event(self.time, "add", node, label=label))
+        self.events.note(self.time, "add", node, label=label)
         return node
 
     def link(self, child: int, parent: int) -> None:
@@ -261,8 +261,11 @@ class Taxonomy:
             self._children[old].discard(child)
         self._parent[child] = parent
         self._stale.add(child)
-        self._children.setdefault(parent, set()).add(child)
-        self.events.append(Event(self.time, "link", child, parent))
+        if parent in self._children:
+            self._children[parent].add(child)
+        else:
+            self._children[parent] = {child}
+        self.events.note(self.time, "link", child, parent)
 
     def unlink(self, child: int) -> None:
         """Remove the link of a node to its parent, if it has one."""
@@ -271,7 +274,7 @@ class Taxonomy:
             self._children[old].discard(child)
             self._parent[child] = UNKNOWN
             self._stale.add(child)
-            self.events.append(Event(self.time, "unlink", child))
+            self.events.note(self.time, "unlink", child)
 
     def rename(self, node: int, label: Label) -> None:
         """Give a class another name. The old name still finds it."""
@@ -284,7 +287,7 @@ class Taxonomy:
         if label != old:
             self.labels[node] = label
             self._ids.setdefault(label, node)
-            self.events.append(Event(self.time, "rename", node, label=label))
+            self.events.note(self.time, "rename", node, label=label)
 
     def merge(self, node: int, into: int) -> None:
         """Make `node` a synonym of `into`, a class of the same level.
@@ -307,7 +310,7 @@ class Taxonomy:
         for synonym in synonyms:
             self._accepted[synonym] = into
         self._stale.update(synonyms)
-        self.events.append(Event(self.time, "merge", node, into=into))
+        self.events.note(self.time, "merge", node, into=into)
 
     def _known(self, node: int) -> int:
         """The accepted class of a node; KeyError if there is no such node."""
