@@ -43,7 +43,7 @@ def run(
     `dhocl run --dataset folder --data DIR`
     """
     from dhocl.cli.display import watch
-    from dhocl.core.process import keep_freed_memory, set_threads
+    from dhocl.core.process import prepare
     from dhocl.experiment.logs import logged
     from dhocl.experiment.record import Record
     from dhocl.experiment.run import run as start
@@ -51,9 +51,7 @@ def run(
 
     out = out or Path("runs") / f"{short(config['method'])}-{short(config['dataset'])}-{config['seed']}"
     chosen = _resumed(context, Record(out)) if resume else _config(config)
-    keep_freed_memory()
-    if resume:
-        set_threads(Record(out).describe()["threads"])
+    prepare(Record(out).describe()["threads"] if resume else None)
     try:
         progress = start(chosen, out, resume)
         watch(logged(progress, Record(out), log) if log else progress, chosen, out, quiet)

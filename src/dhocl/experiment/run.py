@@ -97,7 +97,7 @@ def run(config: RunConfig, folder: str | Path, resume: bool = False) -> Iterator
         config: the configuration.
         folder: for the files of the run (see `Record`).
         resume: continue from the last checkpoint in `folder`. For bit-identical results, set torch's number of threads
-            to `threads` of config.json, as the command `dhocl run --resume` does.
+            to `threads` of config.json and use deterministic GPU kernels, as the command `dhocl run --resume` does.
 
     Yields:
         Progress after each batch.
