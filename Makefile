@@ -4,7 +4,7 @@ STAMP := .venv/.installed
 
 .PHONY: install run test smoke soak bench mutants lint type docs clean
 
-run: install  ## the demo: HALO on the embedded data set, then a page to look at
+run: install  ## the demo: HALO on the built-in data set, with a report
 	rm -rf runs/demo
 	$(BIN)/dhocl run --samples 6000 --test-samples 1500 --out runs/demo
 
@@ -22,13 +22,13 @@ smoke: install  ## every experiment of the paper, at the smallest scale
 	rm -rf runs/smoke
 	$(BIN)/dhocl sweep all
 
-soak: .venv/.dev  ## kill the service a hundred times while observations pour in, and count
+soak: .venv/.dev  ## kill the service a hundred times under load, and check that nothing is lost
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py
 
-bench: install  ## how fast it is; BENCH=--quick for a first look
+bench: install  ## measure speed; BENCH=--quick for a short run
 	$(BIN)/python benchmarks/speed.py $(BENCH)
 
-mutants: .venv/.dev  ## how many small changes to the code the tests notice; MUTANTS="losses --per-file 999" for some
+mutants: .venv/.dev  ## mutation testing; MUTANTS="losses --per-file 999" selects files
 	$(BIN)/python benchmarks/mutants.py $(MUTANTS)
 
 lint: .venv/.dev

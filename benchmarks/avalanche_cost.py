@@ -1,4 +1,4 @@
-"""The same replay on a linear model by Avalanche, where it is installed: pip install avalanche-lib."""
+"""The same replay on a linear model with Avalanche, if it is installed: pip install avalanche-lib."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from worlds import BATCH, REPLAY
 
 
 class Images(torch.utils.data.Dataset[tuple[object, int]]):
-    """PIL images, which the transforms of the field expect."""
+    """PIL images, as torchvision transforms expect."""
 
     def __init__(self, x: Tensor, y: list[int]) -> None:
         from torchvision.transforms.functional import to_pil_image
@@ -27,7 +27,7 @@ class Images(torch.utils.data.Dataset[tuple[object, int]]):
 
 
 def stepper(x: Tensor, y: list[int], classes: int, size: int, buffer: int) -> Callable[[], None] | None:
-    """Something that learns the images (n, 3, size, size) in batches, online; None where there is no Avalanche."""
+    """A function that learns the images (n, 3, size, size) in batches, online; None without Avalanche."""
     try:
         from avalanche.benchmarks import benchmark_from_datasets
         from avalanche.benchmarks.scenarios.online import split_online_stream

@@ -2,9 +2,9 @@
 
     python benchmarks/calibration.py [--samples 3000] [--backbone efficientnet_lite0] [--method halo] [--out FILE]
 
-Letter shapes at 64 px in micro-batches of 32, in ten groups of classes that come in turn, each image named at a random
-rank. Printed is the expected calibration error: answers in ten bins by their probability, the difference between
-probability and share of right ones in each, averaged over the answers. Classes never met before are left out.
+`glyphs` at 64 px in micro-batches of 32, in ten groups of classes one after the other, each image labelled at a random
+rank. The expected calibration error has ten bins of predictions by probability: the difference between probability and
+accuracy of each bin, averaged over predictions. Images of classes that were never seen before are left out.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def error(answers: list[tuple[float, bool]]) -> float:
 
 
 def note(model: Model, x: torch.Tensor, labels: list[Label], raw: Answers, calibrated: Answers) -> None:
-    """What the model says of these images before it learns them."""
+    """Predictions of these images before they are learned."""
     tree, names = model.taxonomy, model.config.levels
     plain = believe(merge_synonyms(model.learner.predict(x), tree), tree)
     sharp = model.beliefs(x)

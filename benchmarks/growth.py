@@ -26,12 +26,12 @@ from dhocl.nn.optim import Optimizer
 
 
 def megabytes() -> float:
-    """In use by this process."""
+    """Memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
 
 
 def steps(quick: bool) -> list[Row]:
-    """HALO's step against the number of known classes; all sizes take turns."""
+    """Time of HALO's step by number of known classes; all sizes are measured alternately."""
     sizes = [(100, 3), (1000, 7)] if quick else [(n, levels) for levels in (3, 7) for n in (100, 1000, 10_000)]
     backbone = backbones.load("efficientnet_lite0")
     ours = {(n, levels): Step(World(full_tree(n, levels), SIZE), backbone) for n, levels in sizes}
@@ -80,7 +80,7 @@ def taxonomy(quick: bool) -> list[Row]:
 
 
 def _add_one(tree: Taxonomy) -> None:
-    """A new class, linked, and then a batch completed."""
+    """Add and link a class, then complete a batch."""
     finest = tree.levels[-1]
     node = tree.add(Label(f"new {len(tree)}", finest))
     tree.link(node, int(tree.nodes(tree.levels[-2])[0]))
@@ -88,7 +88,7 @@ def _add_one(tree: Taxonomy) -> None:
 
 
 def _reparent(tree: Taxonomy) -> None:
-    """An intermediate class takes a thousand others from their parents."""
+    """A thousand classes get an intermediate class as their parent."""
     level = tree.levels[-2]
     new = tree.add(Label(f"between {len(tree)}", level))
     for child in tree.nodes(tree.levels[-1])[:1000].tolist():
@@ -97,7 +97,7 @@ def _reparent(tree: Taxonomy) -> None:
 
 
 def one_by_one(quick: bool) -> list[Row]:
-    """Growing class by class: heads, optimizer state and analytic weights; time a class must not grow."""
+    """Add classes one by one: heads, optimizer state and analytic weights. Time per class must stay constant."""
     counts = (0, 500, 1000) if quick else (0, 2500, 5000, 10_000)
     tree, optimizer = Taxonomy(), Optimizer(0.0)
     heads = LinearHeads(1280, optimizer, 1e-3, Rng(0, "heads"))
@@ -148,7 +148,7 @@ def memory(quick: bool) -> list[Row]:
 
 
 def alignment(quick: bool) -> list[Row]:
-    """Alignment and drift, forward and backward, against the number of pairs of a class and an ancestor."""
+    """Alignment and drift, forward and backward, by number of pairs of a class and an ancestor."""
     told = []
     for classes, levels in ((100, 3), (1000, 7)) if quick else ((100, 3), (1000, 3), (1000, 7), (10_000, 7)):
         tree = full_tree(classes, levels)
@@ -178,7 +178,7 @@ def _regularise(prototypes: Prototypes, patches: torch.Tensor, tree: Taxonomy) -
 
 
 def precision(quick: bool) -> list[Row]:
-    """The analytic head in float32 against ridge regression in float64, after more and more updates."""
+    """The analytic head in float32 compared with ridge regression in float64, by number of updates."""
     looks = (100, 1000) if quick else (100, 1000, 10_000)
     told = []
     for dim, gamma in ((256, 0.1), (256, 1e-3), (256, 1e-5), *(() if quick else ((1280, 1.0),))):
@@ -194,7 +194,7 @@ def precision(quick: bool) -> list[Row]:
 
 
 def _errors(dim: int, gamma: float, looks: tuple[int, ...]) -> list[float]:
-    """Relative, of W; features of unit length with a steeply falling spectrum, 8 an update."""
+    """Relative errors of W; features of unit length with a steep spectrum, 8 per update."""
     generator = torch.Generator().manual_seed(0)
     mix = torch.randn(dim, dim, generator=generator) * torch.arange(1, dim + 1) ** -0.7
     head = AnalyticHead(dim, gamma)

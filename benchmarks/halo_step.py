@@ -1,4 +1,4 @@
-"""HALO's step against the work that it can not avoid, and where its time goes."""
+"""HALO's step compared with the work that it can not avoid, and a breakdown of its time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Unavoidable:
 
 
 class Plain(nn.Module):
-    """A layer of the backbone as one writes it by hand: padding, convolution, normalisation, ReLU6."""
+    """A layer of the backbone in plain PyTorch: padding, convolution, normalisation, ReLU6."""
 
     def __init__(self, layer: ConvNorm) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Plain(nn.Module):
 
 
 def in_plain_layers(backbone: Backbone) -> Backbone:
-    """A copy that computes the same without what `backbones.layers` does for speed."""
+    """A copy without the optimisations of `backbones.layers`."""
     twin = copy.deepcopy(backbone)
     for parent in list(twin.modules()):
         for name, child in parent.named_children():
@@ -82,7 +82,7 @@ def in_plain_layers(backbone: Backbone) -> Backbone:
 
 
 class Step:
-    """HALO in a world where every class is known and the memory is full."""
+    """HALO with all classes known and a full memory."""
 
     def __init__(self, world: World, backbone: Backbone) -> None:
         rows = [torch.arange(place * BATCH, (place + 1) * BATCH) for place in range(8)]
@@ -190,7 +190,7 @@ def breakdown(classes: int, levels: int, steps: int) -> dict[str, float]:
 
 @contextmanager
 def named_pieces() -> Iterator[None]:
-    """Let the profiler see which piece is at work."""
+    """Label the parts of a step for the profiler."""
 
     def seen(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def called(*args: Any, **options: Any) -> Any:
@@ -206,7 +206,7 @@ def named_pieces() -> Iterator[None]:
 
 
 def _piece(event: FunctionEvent, forward: dict[int, FunctionEvent]) -> str:
-    """The piece that an operation belongs to; one of the backward belongs where its forward did."""
+    """The part that an operation belongs to; a backward operation belongs to the part of its forward operation."""
     at: FunctionEvent | None = event
     found = "rest"
     while at is not None and found in ("rest", "f"):  # f inside f0 is f0

@@ -1,4 +1,4 @@
-"""What the framework costs: plain replay on a linear model, against a loop written by hand that does the same maths."""
+"""Overhead of the framework: plain replay on a linear model, compared with a hand-written loop of the same maths."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def measure(quick: bool) -> list[Row]:
 
 
 def _sides(tree: Taxonomy, world: World, batches: list[Batch]) -> dict[str, Callable[[], None]]:
-    """What each side does with the batches."""
+    """The two implementations."""
     named = [world.names(batch.y) for batch in batches]
     columns = [tree.complete(batch.y) for batch in batches]
     learner = make_learner("er", Pixels(), BUFFER)

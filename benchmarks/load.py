@@ -1,9 +1,9 @@
-"""Observations a second that the service sustains, and how long predictions take meanwhile, over loopback.
+"""Throughput of the service in observations per second, and latency of predictions meanwhile, over loopback.
 
     python benchmarks/load.py [--seconds 60] [--backbone efficientnet_lite0] [--image-size 96] [--out FILE]
 
-Photographs of 500 x 375 pixels are posted eight at a time, as fast as they are taken; two clients predict one image
-after the other. Before that they do so while nothing is learned.
+Photographs of 500 x 375 pixels are posted eight at a time, as fast as they are accepted. Two clients predict one image
+after the other: first while nothing is learned, then during learning.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLASSES = 20
 
 
 def photographs(count: int, seed: int) -> list[bytes]:
-    """JPEGs as they come from a camera, more or less: smooth colours with some grain."""
+    """JPEGs that resemble photographs: smooth colours with noise."""
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(count):
@@ -55,7 +55,7 @@ def post_all(address: str, images: list[bytes], stop: threading.Event) -> None:
 
 
 def predict_all(address: str, images: list[bytes], seconds: float) -> list[float]:
-    """How long each took, in milliseconds."""
+    """Latency of each request in milliseconds."""
     taken: list[float] = []
     end = time.monotonic() + seconds
 

@@ -1,4 +1,4 @@
-"""What the age of rows changes: AAUC with an age per row minus AAUC with one age for all rows, paired over seeds.
+"""Effect of the age of rows: AAUC with an age per row minus AAUC with one age for all rows, paired over seeds.
 
     python benchmarks/row_ages.py --data DIR [--seeds 3] [--samples 6000] [--out runs/row_ages]
 

@@ -1,10 +1,10 @@
-"""Kill the service again and again while observations pour in; at the end everything accepted is learned, once.
+"""Kill the service repeatedly under load, and check that each accepted observation is learned exactly once.
 
     python benchmarks/soak.py [--kills 100] [--posters 3] [--out FILE]
 
-Every image that is posted is unlike all others, and the learner's memory is large enough to keep each one that it
-learns. So the last checkpoint shows, image by image, what was learned how often: a witness that knows nothing of the
-service's own counters. An answer may be lost with the process that wrote it; such an image may be there, once.
+All posted images differ, and the learner's memory is large enough for all of them. The last checkpoint therefore shows
+how often each image was learned, independently of the service's counters. If the service is killed before it responds,
+the image may be in the memory once or not at all.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ START = "from dhocl.cli import main; main()"
 
 
 class Posters:
-    """Threads that post until they are told to stop, and remember what they were answered."""
+    """Threads that post until they are stopped, and record the responses."""
 
     def __init__(self, count: int, most: int) -> None:
         self.address = ""
@@ -97,7 +97,7 @@ class Posters:
 
 
 class Server:
-    """The command itself, in a process of its own."""
+    """`dhocl serve` in a separate process."""
 
     def __init__(self, folder: Path, *options: object) -> None:
         command = [sys.executable, "-c", START, "serve", "--model", folder, "--port", 0, *options]
@@ -111,7 +111,7 @@ class Server:
 
     @property
     def peak_megabytes(self) -> int:
-        """Memory that it has had at most."""
+        """Peak memory of the service."""
         return int(Path(f"/proc/{self._process.pid}/status").read_text().split("VmHWM:")[1].split()[0]) // 1024
 
 
@@ -122,7 +122,7 @@ def _png(image: np.ndarray) -> bytes:
 
 
 def _learned(folder: Path) -> tuple[Counter[bytes], dict[str, Any]]:
-    """How often each image is in the learner's memory, and the service's own account."""
+    """How often each image is in the learner's memory, and the counters of the service."""
     state = checkpoint.load_newest(folder / "checkpoints")
     assert state is not None
     images = state["model"]["learner"]["memory"]["columns"]["x"].permute(0, 2, 3, 1).contiguous().numpy()
@@ -148,10 +148,10 @@ def _verdict(posters: Posters, metrics: dict[str, Any], tree: dict[str, Any], fo
 
 
 def main(
-    kills: Annotated[int, typer.Option(help="How often to kill it.")] = 100,
-    posters: Annotated[int, typer.Option(help="Clients that post at once.")] = 3,
-    longest: Annotated[float, typer.Option(help="Seconds that it may live, once it has accepted something.")] = 3.0,
-    most: Annotated[int, typer.Option(help="Observations after which nobody posts any more.")] = 100_000,
+    kills: Annotated[int, typer.Option(help="Number of kills.")] = 100,
+    posters: Annotated[int, typer.Option(help="Concurrent clients.")] = 3,
+    longest: Annotated[float, typer.Option(help="Most seconds from the first accepted observation to the kill.")] = 3.0,
+    most: Annotated[int, typer.Option(help="Largest number of observations.")] = 100_000,
     queue: Annotated[int, typer.Option(help="Entries that may wait.")] = 500,
     every: Annotated[int, typer.Option(help="Entries between checkpoints.")] = 100,
     seed: int = 0,

@@ -1,9 +1,9 @@
-"""How fast dhocl is, and what it costs beside the arithmetic that can not be avoided.
+"""Speed of dhocl, and its overhead over the arithmetic that can not be avoided.
 
     python benchmarks/speed.py [--quick] [--json FILE] [--data DIR]
 
-Two sides that are compared take turns in one process, made anew several times; a ratio is the median over all turns.
-Two threads. With --data the whole run is on CIFAR-100, else on letter shapes of the same size.
+The two sides of a comparison are measured alternately in one process and created several times. A ratio is the median
+over all turns. Two threads are used. With --data the whole run uses CIFAR-100, else `glyphs` of the same size.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main(
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the numbers here.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with CIFAR-100.")] = None,
 ) -> None:
-    """Measure; one line of a Markdown table as soon as it is known."""
+    """Measure, and print each line of a Markdown table when it is ready."""
     torch.set_num_threads(THREADS)
     keep_freed_memory()  # as a run does
     numbers: dict[str, float] = {}

@@ -1,9 +1,9 @@
-"""Samples a second of every method, measured in turns inside one process, so that a busy machine is busy for all.
+"""Samples per second of every method, measured alternately in one process, so that other load affects all alike.
 
     python benchmarks/throughput.py [--samples 640] [--threads 2] [--out FILE]
 
-Each method learns the same stream of letter shapes at 64 px with EfficientNet-Lite0, batch 32 + 16, buffer 200; they
-take turns, two batches at a time. What acts ten times a stream does so. Evaluation is not counted.
+Each method learns the same stream of `glyphs` at 64 px with EfficientNet-Lite0, batch 32 + 16, buffer 200, two batches
+per turn. Work that a method does ten times per stream is included; evaluation is not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Times that can be compared: the sides take turns in one process, so that a busy machine is busy for all."""
+"""Comparable times: the sides are measured alternately in one process, so that other load affects all alike."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def milliseconds(work: Callable[[], object], times: int = 1) -> float:
 
 
 def take_turns(sides: Mapping[str, Callable[[], object]], turns: int, times: int = 1) -> dict[str, list[float]]:
-    """Milliseconds a call of each side, turn by turn; a first turn is not counted."""
+    """Milliseconds per call of each side and turn, without the first turn."""
     spent: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(turns + 1):
         for name, work in sides.items():
@@ -39,7 +39,7 @@ def take_turns(sides: Mapping[str, Callable[[], object]], turns: int, times: int
 def afresh(
     make: Callable[[], Mapping[str, Callable[[], object]]], instances: int, turns: int
 ) -> dict[str, list[float]]:
-    """Turns of sides that are made anew so many times: where their tensors come to lie is worth some per cent."""
+    """Turns of sides that are created several times: memory layout changes times by some percent."""
     spent: dict[str, list[float]] = defaultdict(list)
     for _ in range(instances):
         for name, took in take_turns(make(), turns).items():

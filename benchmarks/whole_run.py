@@ -1,4 +1,4 @@
-"""Whole runs: what evaluation adds, and two runs side by side against one after the other."""
+"""Whole runs: the cost of evaluation, and two parallel runs compared with two sequential ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dhocl.experiment.sweep import Job, start
 def evaluation(quick: bool, data: Path | None) -> list[Row]:
     """HALO with an evaluation every 50 batches on 10,000 test images, as in the paper; all of CIFAR-100 if given.
 
-    Letters have 3,300 test images, so they are judged three times as often: as many images for each that is learned.
+    `glyphs` has 3,300 test images, so it is evaluated three times as often: the same number of images in total.
     """
     config = RunConfig(image_size=64, samples=3200 if quick else 8000, eval_every=1600 * 3300 // 10_000)
     if data is not None:
@@ -41,7 +41,7 @@ def evaluation(quick: bool, data: Path | None) -> list[Row]:
 
 
 def side_by_side(quick: bool) -> list[Row]:
-    """Two runs on two cores: one thread each at the same time, against two threads and one after the other."""
+    """Two runs on two cores: in parallel with one thread each, compared with one after the other with two threads."""
     samples = 640 if quick else 3200
     configs = [RunConfig("er", image_size=64, samples=samples, test_samples=500, seed=seed) for seed in (0, 1)]
     for config in configs:

@@ -1,4 +1,4 @@
-"""Trees, streams and learners of any size to measure with; the images are noise."""
+"""Trees, streams and learners of any size for benchmarks; images are noise."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ BATCH, REPLAY = 32, 16
 
 
 def names(classes: int, levels: int) -> list[list[Label]]:
-    """`classes` at the finest level, fewer by one factor from level to level up to five at the coarsest."""
+    """`classes` names at the finest level, and fewer by a constant factor per level, down to five at the coarsest."""
     widths = np.geomspace(min(5, classes), classes, levels).round().astype(int).tolist() if levels > 1 else [classes]
     return [[Label(f"{level}.{i}", level) for i in range(width)] for level, width in enumerate(widths)]
 
 
 def grow(labels: list[list[Label]]) -> Taxonomy:
-    """The tree of these, each linked as soon as it is added, in order of the levels."""
+    """The tree of these names, added and linked in order of the levels."""
     tree = Taxonomy()
     above: list[int] = []
     for level in labels:

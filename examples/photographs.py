@@ -26,7 +26,7 @@ BIRDS = {  # species -> family, back, breast
 
 
 def draw(species: str, rng: np.random.Generator) -> Image.Image:
-    """A bird of some size at some place, before leaves."""
+    """A bird of random size and position in front of leaves."""
     _, back, breast = BIRDS[species]
     leaves = rng.integers((60, 100, 50), (130, 180, 110), (12, 12, 3)).astype(np.uint8)
     image = Image.fromarray(leaves).resize((SIZE, SIZE), Image.Resampling.BICUBIC)

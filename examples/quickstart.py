@@ -1,4 +1,4 @@
-"""Learn from images named at mixed levels, as they come; predict at every level; save and go on."""
+"""Learn from images labelled at mixed levels, predict at every level, save and continue."""
 
 from dhocl import Classifier
 from dhocl.data import Selection, load

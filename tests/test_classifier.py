@@ -287,7 +287,7 @@ def test_bad_labels_are_refused(tree: Path) -> None:
         classifier.predict(images)
     with pytest.raises(InputError, match="is not a pair"):
         classifier.learn(images[:1], ["robin"])
-    with pytest.raises(InputError, match="at least 1"):
+    with pytest.raises(InputError, match="`buffer` -1: at least 0"):
         small(tree, buffer=-1)
     with pytest.raises(InputError, match="no image given"):
         classifier.learn([], [])

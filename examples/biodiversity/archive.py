@@ -1,4 +1,4 @@
-"""A small Darwin Core archive, such as GBIF sends: photographs, each named at the rank that its observer dared."""
+"""A small Darwin Core archive, like a download from GBIF: photographs, each identified to some rank."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Occurrence(NamedTuple):
 
 
 class Material(NamedTuple):
-    """A data set, and what its classes are called in biology."""
+    """A data set with scientific names."""
 
     source: Source
     ranks: tuple[str, ...]
@@ -70,7 +70,7 @@ class Material(NamedTuple):
 
 
 def build(folder: Path, data: Path | None, observations: int) -> tuple[str, ...]:
-    """Write the archive and its photographs of birds, or without `data` of letters; the ranks that it has."""
+    """Write the archive with photographs of birds, or without `data` of characters. Returns its ranks."""
     if (folder / "media").exists():
         raise InputError(f"{folder} holds an archive already: name a new folder")
     material = _birds(data) if data else _letters()
@@ -100,7 +100,7 @@ def build(folder: Path, data: Path | None, observations: int) -> tuple[str, ...]
 
 
 def read(folder: Path) -> list[Occurrence]:
-    """What the archive holds, in the order in which it was seen."""
+    """The records of the archive, in order of their date."""
     bundle = Bundle(folder / ARCHIVE)
     (extension,) = bundle.extensions
     files = {cells["id"]: folder / cells["identifier"] for _, cells in bundle.read(extension, {"id", "identifier"})}
@@ -115,14 +115,14 @@ def _birds(data: Path) -> Material:
 
 
 def _letters() -> Material:
-    """Scripts as families, bases as genera, characters as species; some also go by the character alone."""
+    """Scripts as families, bases as genera, characters as species; some also have the character as a synonym."""
     source = check("glyphs", Selection())
     species = [source.tree.labels[node].name for node in source.tree.nodes(2).tolist()]
     return Material(source, ("family", "genus", "species"), species, {name: name.split()[0] for name in species[::3]})
 
 
 def _some(nodes: np.ndarray, observations: int) -> np.ndarray:
-    """Rows of so many images, of a few species in groups of neighbours from all over the data set."""
+    """Rows of that many images, of a few species, in groups of neighbours from the whole data set."""
     species = np.unique(nodes)
     wanted = min(len(species), max(NEIGHBOURS, observations // EACH))
     starts = np.linspace(0, len(species) - NEIGHBOURS, max(1, wanted // NEIGHBOURS)).astype(int)

@@ -1,4 +1,4 @@
-"""Observations of birds arrive one after the other, each named as deep as somebody dared; a service learns from them.
+"""A service learns from observations of birds that arrive one after the other, each identified to some rank.
 
 python examples/biodiversity/run.py [--data DIR] [--observations N]
 """
@@ -33,7 +33,7 @@ LINES = 10  # that are printed on the way
 
 @contextmanager
 def service(*options: object) -> Iterator[str]:
-    """`dhocl serve` in a process of its own; its address."""
+    """Start `dhocl serve` in a separate process. Yields its address."""
     command = [sys.executable, "-c", "from dhocl.cli import main; main()", "serve", *map(str, options)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -48,7 +48,7 @@ def service(*options: object) -> Iterator[str]:
 
 
 def call(url: str, body: Any = None) -> Any:
-    """GET, or POST of JSON; a service whose queue is full is asked again when it says so."""
+    """GET, or POST of JSON. If the queue is full, retry after the time in `Retry-After`."""
     content = None if body is None else json.dumps(body).encode()
     while True:
         try:
@@ -68,7 +68,7 @@ def post(address: str, occurrences: list[Occurrence]) -> None:
 
 
 def stream(address: str, occurrences: list[Occurrence]) -> None:
-    """Post everything in its order, and tell how well each observation was predicted before it was learned."""
+    """Post everything in order, and print the accuracy of the predictions made before learning."""
     columns = (TextColumn("learned"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
     with Progress(*columns) as bar:
         task = bar.add_task("", total=len(occurrences))

@@ -14,10 +14,10 @@ Images arrive once, each labelled at one level of a taxonomy. The taxonomy grows
 
 | to                                    | use                                                         |
 |---------------------------------------|-------------------------------------------------------------|
-| learn and predict your own images     | `Classifier`; `Guess` and `Prediction` are what it returns   |
-| feed tensors instead                  | `Model`, `ModelConfig`, `Revision`                           |
-| look at the tree                      | `Taxonomy`, `Label`                                          |
-| run an experiment                     | `RunConfig` with `run_to_end`, or `run` step by step         |
+| learn and predict your own images     | `Classifier`; it returns `Guess` and `Prediction`           |
+| feed tensors instead                  | `Model`, `ModelConfig`, `Revision`                          |
+| look at the tree                      | `Taxonomy`, `Label`                                         |
+| run an experiment                     | `RunConfig` with `run_to_end`, or `run` step by step        |
 | run many                              | `sweep`                                                     |
 | choose or write a method              | `METHODS`, `Learner`, `checks`                              |
 | use a network of your own             | `backbones`, with `backbones.wrap`                          |

@@ -248,7 +248,7 @@ def resumed_equals_uninterrupted(make: Factory) -> None:
     with tempfile.TemporaryDirectory() as folder:
         second.load_state_dict(checkpoint.load(checkpoint.save(Path(folder), first.state_dict())))
     feed(second, batches[5:], again)
-    assert_same(whole.predict(x), second.predict(x), "a resumed learner differs: `parts` is incomplete")
+    assert_same(whole.predict(x), second.predict(x), "a resumed learner differs: `components` is incomplete")
 
 
 def a_reader_stays_as_it_is(make: Factory) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from dhocl.core import checkpoint, outside
 from dhocl.core.decode import Beliefs
-from dhocl.core.errors import InputError
+from dhocl.core.errors import InputError, check_least
 from dhocl.core.files import locked
 from dhocl.core.taxonomy import UNKNOWN, Label, Taxonomy
 from dhocl.data.images import to_pixels
@@ -97,8 +97,7 @@ class Classifier:
         calibrate: bool = True,
         settings: dict[str, Any] | None = None,
     ) -> None:
-        if batch < 1:
-            raise InputError(f"batch={batch}: at least 1")
+        check_least("batch", batch, 1)
         config = ModelConfig(
             levels if isinstance(levels, str) else tuple(levels),  # type: ignore[arg-type]  # text is refused there
             method=outside.spell(method),
@@ -195,9 +194,10 @@ class Classifier:
     def load(
         cls, folder: str | Path, *, source: KnowledgeSource | None = None, backbone: nn.Module | None = None
     ) -> Classifier:
-        """The model in a folder of `save`, `dhocl run` or `dhocl serve`. Nothing in the folder is changed.
+        """The model in a folder of `save`, `dhocl run` or `dhocl serve`, also while a service writes to it.
 
-        A knowledge source or a backbone of your own is not saved and must be given again.
+        The folder is not changed, except that a damaged checkpoint is renamed to `.damaged`. A knowledge source or a
+        backbone of your own is not saved and must be given again.
         """
         state = checkpoint.load_newest(Path(folder) / "checkpoints")
         if state is None:

@@ -38,7 +38,7 @@ def dhocl(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder of somebody else's, with the files of CONTRIBUTING.md."""
+    """A folder of somebody else's, with the files of docs/extend.md."""
     return Path(shutil.copytree(EXAMPLES, tmp_path / "project"))
 
 
@@ -128,15 +128,15 @@ def test_the_example_method_passes_the_checks(check: object, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_contributing_shows_the_examples_as_they_are(name: str) -> None:
-    shown = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+def test_the_documents_show_the_examples_as_they_are(name: str) -> None:
+    shown = re.findall(r"```python.*?\n(.*?)```", (ROOT / "docs" / "extend.md").read_text(), re.DOTALL)
     assert (EXAMPLES / f"{name}.py").read_text() in shown
 
 
 def test_an_installed_package_adds_rows_to_the_list(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    points = re.findall(r"```toml\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)[0]
+    points = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "extend.md").read_text(), re.DOTALL)[0]
     info = project / "outside-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")

@@ -63,6 +63,18 @@ def test_a_folder_belongs_to_one_process_until_it_ends(tmp_path: Path) -> None:
         pass
 
 
+def test_the_content_may_be_written_by_a_function(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "new" / "a", lambda file: file.write(b"content"))
+    assert {path.name: path.read_bytes() for path in (tmp_path / "new").iterdir()} == {"a": b"content"}
+
+    def interrupted(file: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "new" / "a", interrupted)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "new").iterdir()} == {"a": b"content"}
+
+
 def test_a_checkpoint_that_is_replaced_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader of a running service lists the files, and the service deletes one before it is opened."""
     checkpoint.save(tmp_path, {"step": 1})
@@ -77,3 +89,18 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(Path, "read_bytes", replaced)
     assert checkpoint.load_newest(tmp_path) == {"step": 1}
+
+
+def test_a_checkpoint_that_is_replaced_after_its_hash_was_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, load = checkpoint.save(tmp_path, {"step": 1}), checkpoint.load
+
+    def replaced(path: Path) -> object:
+        if path == first:
+            first.unlink()
+            checkpoint.save(tmp_path, {"step": 2})
+        return load(path)
+
+    monkeypatch.setattr(checkpoint, "load", replaced)
+    assert checkpoint.load_newest(tmp_path) == {"step": 2}

@@ -57,6 +57,8 @@ def test_only_entry_points_change_the_process() -> None:
     """A library call leaves allocator, threads and environment as they are."""
     root = Path(dhocl.__file__).parent
     users = {str(p.relative_to(root)) for p in root.rglob("*.py") if "dhocl.core.process" in p.read_text()}
+    changing = {str(p.relative_to(root)) for p in root.rglob("*.py") if "torch.backends" in p.read_text()}
+    assert changing == {"core/process.py"}
     assert users == {"cli/run.py", "experiment/sweep/cluster.py", "experiment/sweep/local.py", "service/server.py"}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from dhocl.core.errors import InputError
 from dhocl.experiment.config import RunConfig
-from dhocl.experiment.logs import LogKind, flattened, logged
+from dhocl.experiment.logs import flattened, logged
 from dhocl.experiment.record import Record
 from dhocl.experiment.run import run
 
@@ -16,7 +16,7 @@ CONFIG = RunConfig(
 )
 
 
-def finish(folder: Path, kind: LogKind, stop: int = 0) -> Record:
+def finish(folder: Path, kind: str, stop: int = 0) -> Record:
     record = Record(folder)
     for now in logged(run(CONFIG, folder, resume=bool(record.curve())), record, kind):
         if now.step == stop:
@@ -27,8 +27,8 @@ def finish(folder: Path, kind: LogKind, stop: int = 0) -> Record:
 def test_tensorboard_tells_what_the_curve_tells_also_after_a_resume(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    finish(tmp_path / "run", LogKind.tensorboard, stop=7)
-    record = finish(tmp_path / "run", LogKind.tensorboard)
+    finish(tmp_path / "run", "tensorboard", stop=7)
+    record = finish(tmp_path / "run", "tensorboard")
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
     curve = record.curve()
     for name, value in flattened(curve[-1]).items():
@@ -44,7 +44,7 @@ def test_wandb_keeps_the_curve_where_there_is_no_account(tmp_path: Path, monkeyp
     import wandb
 
     monkeypatch.setenv("WANDB_MODE", "offline")
-    record = finish(tmp_path / "run", LogKind.wandb)
+    record = finish(tmp_path / "run", "wandb")
     wandb.teardown()  # as when the process ends: only this waits until the other process has written its file
     (file,) = (tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb")
     found = file.read_bytes()
@@ -58,4 +58,4 @@ def test_a_package_that_is_not_there_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=rf"pip install 'dhocl\[{kind}\]'"):
-        finish(tmp_path / "run", LogKind(kind))
+        finish(tmp_path / "run", kind)

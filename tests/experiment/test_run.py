@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from dhocl.core.errors import InputError
+from dhocl.experiment import run as module
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.record import Record
 from dhocl.knowledge import Curator, Oracle
@@ -187,3 +189,25 @@ def test_calibration_changes_probabilities_and_not_what_is_most_probable(tmp_pat
         assert a["level_accuracy"] == b["level_accuracy"]
     assert plain.curve()[-1]["level_ece"] != calibrated.curve()[-1]["level_ece"]
     assert calibrated.summary()["cost_vs_er"] > plain.summary()["cost_vs_er"], "each batch is predicted first"
+
+
+def test_a_folder_may_be_given_as_text(tmp_path: Path) -> None:
+    config = RunConfig(**SMALL | {"method": "acil"})
+    assert next(module.run(config, str(tmp_path / "run"))).step == 1
+    assert Record(tmp_path / "run").config() == config
+
+
+def test_a_run_that_began_while_data_were_read_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, load = RunConfig(**SMALL | {"method": "acil"}), module.load_dataset
+
+    def slowly(config: RunConfig) -> object:
+        monkeypatch.setattr(module, "load_dataset", load)
+        finish(config, tmp_path / "run")
+        return load(config)
+
+    monkeypatch.setattr(module, "load_dataset", slowly)
+    with pytest.raises(InputError, match="has a run already"):
+        next(module.run(config, tmp_path / "run"))
+    assert Record(tmp_path / "run").finished

@@ -114,6 +114,14 @@ def test_what_is_missing_is_told_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
+def test_scale_and_engine_are_checked_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="`scale` huge: one of smoke, mini, paper"):
+        sweep.sweep(["groups"], tmp_path / "out", "huge")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="`engine` slurm: one of local, ray"):
+        sweep.sweep(["groups"], tmp_path / "out", engine="slurm")  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()
+
+
 def test_imagenet_h_needs_a_backbone_that_never_saw_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dhocl.data.check", lambda *_: None)
     asked = (tmp_path / "out", ["imagenet_h"], Scale.paper, 1, tmp_path)

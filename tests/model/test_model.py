@@ -126,11 +126,17 @@ def test_restored_from_a_checkpoint_it_goes_on_bit_for_bit(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"levels": "family,genus"}, {"levels": ()}, {"levels": ("a", "a")}, {"image_size": 0}, {"buffer": -1}],
+    ("wrong", "message"),
+    [
+        ({"levels": "family,genus"}, "`levels` 'family,genus': different names, coarsest first"),
+        ({"levels": ()}, r"`levels` \(\): different names"),
+        ({"levels": ("a", "a")}, r"`levels` \('a', 'a'\): different names"),
+        ({"image_size": 0}, "`image_size` 0: at least 1"),
+        ({"buffer": -1}, "`buffer` -1: at least 0"),
+    ],
 )
-def test_a_config_that_can_not_be_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(InputError):
+def test_a_config_that_can_not_be_is_refused(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=f"^{message}"):
         ModelConfig(**{"levels": ("kind",)} | wrong)  # type: ignore[arg-type]
 
 
@@ -153,3 +159,9 @@ def test_a_slow_source_is_asked_in_the_background() -> None:
         time.sleep(0.1)
         model.observe(X[:1], [ROBIN])
         assert time.monotonic() - began < 60
+
+
+def test_an_unknown_decoding_is_refused() -> None:
+    model = taught()
+    with pytest.raises(InputError, match="`decode` tree: one of level, path"):
+        model.probabilities(X, "tree")  # type: ignore[arg-type]

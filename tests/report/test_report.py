@@ -369,13 +369,13 @@ def test_labels_name_what_differs(tmp_path: Path) -> None:
     configs = [RunConfig(settings={"hpr": False}), RunConfig(buffer=50), RunConfig(buffer=50)]
     records = [Record(make_run(tmp_path / f"r{place}", config)) for place, config in enumerate(configs)]
     tables = compare(records)["tables"]
-    assert [row.label for row in tables[0].runs] == [
+    assert [line.name for line in tables[0].runs.lines] == [
         "halo, buffer 1000, hpr False",
         "halo, buffer 50 (r1)",
         "halo, buffer 50 (r2)",
     ]
-    assert tables[0].seeds == []  # the same seed twice tells nothing about seeds
-    assert all(cell.best for row in tables[0].runs for cell in row.cells)  # all equal, all best
+    assert tables[0].seeds.lines == []  # the same seed twice tells nothing about seeds
+    assert all(cell.best for line in tables[0].runs.lines for cell in line.cells)  # all equal, all best
 
 
 @settings(max_examples=40, deadline=None)
@@ -403,3 +403,8 @@ def test_a_drawing_has_rings_and_no_names_in_a_crowd() -> None:
     gaps = [b - a for a, b in pairwise(sorted(angles(few)[3:]))]
     assert gaps == pytest.approx([2 * math.pi / 12] * 11)
     assert [bool(node.label) for node in draw(many, ["a", "b"])] == [True] * 10 + [False] * 1000
+
+
+def test_runs_in_folders_of_the_same_name_each_have_a_row(tmp_path: Path) -> None:
+    records = [Record(make_run(tmp_path / place / "run", RunConfig())) for place in "ab"]
+    assert [line.name for line in compare(records)["tables"][0].runs.lines] == ["halo (run)", "halo (run) 2"]

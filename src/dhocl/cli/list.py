@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -11,14 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 
-class Kind(StrEnum):
-    methods = "methods"
-    datasets = "datasets"
-    backbones = "backbones"
-    recipes = "recipes"
-
-
-def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
+def list_(
+    kind: Annotated[Literal["methods", "datasets", "backbones", "recipes"], typer.Argument(help="What to list.")],
+) -> None:
     """List methods, data sets, backbones or recipes, including those of other installed packages."""
     columns, rows = TABLES[kind]()
     table = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
@@ -69,4 +63,4 @@ def _recipes() -> Rows:
     return ("recipe", "what it shows", "in the paper"), [*rows]
 
 
-TABLES = {Kind.methods: _methods, Kind.datasets: _datasets, Kind.backbones: _backbones, Kind.recipes: _recipes}
+TABLES = {"methods": _methods, "datasets": _datasets, "backbones": _backbones, "recipes": _recipes}

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
+from functools import cache
 from inspect import Parameter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-from dhocl.experiment import config
-from dhocl.experiment.config import RunConfig
+from dhocl.experiment.config import Named, RunConfig, field_types
 
 Command = Callable[..., None]
+OUTPUT = "Output"
+PANELS = {  # of `dhocl run --help`
+    "Learner": ("method", "backbone", "buffer", "replay_batch", "settings"),
+    "Data": ("dataset", "data", "image_size", "samples", "test_samples", "holdout"),
+    "Stream": ("scenario", "groups", "overlap", "split_level", "passes", "batch", "seed"),
+    "Knowledge source": ("delay", "vacant", "noise"),
+    OUTPUT: ("eval_every", "decode", "calibrate"),
+}
 READ_AS: dict[Any, Any] = {  # type of a field -> type that the command line parses
-    config.Named: str,
+    Named: str,
     str | Path | None: Path | None,
     dict[str, Any]: list[str] | None,
 }
@@ -37,13 +46,25 @@ def with_config(command: Command) -> Command:
 
 def flag(name: str) -> str:
     """The flag of a field of `RunConfig`."""
-    return config.options()[name][1].flag or "--" + name.replace("_", "-")
+    return "--set" if name == "settings" else "--" + name.replace("_", "-")
+
+
+@cache
+def described() -> dict[str, str]:
+    """Field of `RunConfig` -> its text in the docstring."""
+    arguments = inspect.cleandoc(RunConfig.__doc__ or "").partition("Args:\n")[2].partition("\n\n")[0]
+    texts = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", arguments, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in texts}
 
 
 def _parameter(field: Field[Any]) -> Parameter:
-    kind, shown = config.options()[field.name]
-    default = None if field.default is MISSING else field.default
-    declared = typer.Option(
-        default, flag(field.name), help=shown.help, rich_help_panel=shown.panel, metavar=shown.metavar
+    name, kind = field.name, field_types()[field.name]
+    declared = option(
+        flag(name),
+        panel=next(panel for panel, names in PANELS.items() if name in names),
+        help=described().get(name, ""),
+        metavar="NAME" if name == "scenario" else None,  # its choices would fill the column
     )
-    return Parameter(field.name, Parameter.KEYWORD_ONLY, default=declared, annotation=READ_AS.get(kind, kind))
+    default = None if field.default is MISSING else field.default
+    annotation = Annotated[READ_AS.get(kind, kind), declared]  # type: ignore[valid-type]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

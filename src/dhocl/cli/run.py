@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
-from dhocl.cli.options import flag, option, with_config
+from dhocl.cli.options import OUTPUT, flag, option, with_config
 from dhocl.core.errors import InputError
 from dhocl.core.outside import short
-from dhocl.experiment.config import OUTPUT, RunConfig
+from dhocl.experiment.config import RunConfig
 
 if TYPE_CHECKING:
     from dhocl.experiment.record import Record
-
-
-class Logged(StrEnum):
-    tensorboard = "tensorboard"
-    wandb = "wandb"
 
 
 @with_config
@@ -37,7 +31,8 @@ def run(
         bool, option("--resume", panel=OUTPUT, help="Continue the run in --out from its last checkpoint.")
     ] = False,
     log: Annotated[
-        Logged | None, option("--log", panel=OUTPUT, help="Also log evaluations to TensorBoard or Weights & Biases.")
+        Literal["tensorboard", "wandb"] | None,
+        option("--log", panel=OUTPUT, help="Also log evaluations to TensorBoard or Weights & Biases."),
     ] = None,
     quiet: Annotated[bool, option("--quiet", panel=OUTPUT, help="No output except errors.")] = False,
     **config: Any,
@@ -48,20 +43,18 @@ def run(
     `dhocl run --dataset folder --data DIR`
     """
     from dhocl.cli.display import watch
-    from dhocl.core.process import keep_freed_memory, set_threads
-    from dhocl.experiment.logs import LogKind, logged
+    from dhocl.core.process import prepare
+    from dhocl.experiment.logs import logged
     from dhocl.experiment.record import Record
     from dhocl.experiment.run import run as start
     from dhocl.report import write_report
 
     out = out or Path("runs") / f"{short(config['method'])}-{short(config['dataset'])}-{config['seed']}"
     chosen = _resumed(context, Record(out)) if resume else _config(config)
-    keep_freed_memory()
-    if resume:
-        set_threads(Record(out).describe()["threads"])
+    prepare(Record(out).describe()["threads"] if resume else None)
     try:
         progress = start(chosen, out, resume)
-        watch(logged(progress, Record(out), LogKind(log)) if log else progress, chosen, out, quiet)
+        watch(logged(progress, Record(out), log) if log else progress, chosen, out, quiet)
     except KeyboardInterrupt:
         print(
             f"dhocl: stopped; `dhocl run --resume --out {out}` continues from the last checkpoint",

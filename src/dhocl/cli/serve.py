@@ -15,7 +15,10 @@ LOAD = "Limits"
 
 def serve(
     model: Annotated[
-        Path, option("--model", panel=MODEL, help="Folder with journal and checkpoints; created if missing.")
+        Path,
+        option(
+            "--model", panel=MODEL, help="Folder of a service, a finished run or a saved classifier; else a new one."
+        ),
     ] = Path("model"),
     levels: Annotated[
         str,
@@ -35,14 +38,14 @@ def serve(
         ),
     ] = None,
     method: Annotated[
-        str | None, option("--method", panel=MODEL, help="New model: a name from `dhocl list methods`; default: halo.")
+        str | None, option("--method", panel=MODEL, help="New model: a method, as for `dhocl run`; default: halo.")
     ] = None,
     backbone: Annotated[
         str | None,
         option(
             "--backbone",
             panel=MODEL,
-            help="New model: a name from `dhocl list backbones`; default: efficientnet_lite0.",
+            help="New model: a backbone, as for `dhocl run`; default: efficientnet_lite0.",
         ),
     ] = None,
     image_size: Annotated[

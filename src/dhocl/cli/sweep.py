@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
-
-
-class Engine(StrEnum):
-    local = "local"
-    ray = "ray"
-
-
-class Size(StrEnum):  # `recipes.Scale`, without importing torch
-    smoke = "smoke"
-    mini = "mini"
-    paper = "paper"
 
 
 def sweep(
@@ -32,18 +20,18 @@ def sweep(
         typer.Option(help="hub:FOLDER, only for recipes that do not name a backbone (imagenet_h at paper scale)."),
     ] = None,
     scale: Annotated[
-        Size,
+        Literal["smoke", "mini", "paper"],
         typer.Option(
             help="smoke: only checks that everything runs, in minutes, without data; mini: CIFAR-100, CUB-200 and "
             "glyphs, for 2 cores; paper: the setting of the paper, on all data sets."
         ),
-    ] = Size.smoke,
+    ] = "smoke",
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Number of seeds; default: 1 for smoke, 2 for mini, 5 for paper.")
     ] = None,
     engine: Annotated[
-        Engine, typer.Option(help="local: processes on this machine; ray: tasks on a Ray cluster.")
-    ] = Engine.local,
+        Literal["local", "ray"], typer.Option(help="local: processes on this machine; ray: tasks on a Ray cluster.")
+    ] = "local",
     workers: Annotated[
         int, typer.Option(min=0, help="Parallel runs; 0: one per core, or on a cluster as many as fit.")
     ] = 0,
@@ -63,11 +51,11 @@ def sweep(
     from dhocl.experiment.sweep import prepare, start
     from dhocl.report import write_sweep_report
 
-    size = Scale(scale.value)
+    size = Scale(scale)
     folder = out or Path("runs") / size
     jobs = prepare(folder, recipes, size, seeds or SEEDS[size], data, backbone)
     try:
-        failed = watch_sweep(start(jobs, engine.value, workers, address), jobs, quiet)
+        failed = watch_sweep(start(jobs, engine, workers, address), jobs, quiet)
     except KeyboardInterrupt:
         print("dhocl: stopped; run the same command to continue", file=sys.stderr)
         raise typer.Exit(130) from None

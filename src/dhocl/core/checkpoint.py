@@ -25,7 +25,6 @@ KEEP = 2  # the newest, and a fallback in case it is damaged
 
 def save(folder: Path, state: dict[str, Any]) -> Path:
     """Write a nested dict of tensors and JSON values, and delete all but the newest `KEEP` checkpoints."""
-    folder.mkdir(parents=True, exist_ok=True)
     serial = 1 + max((int(path.name[:9]) for path in _newest_first(folder)), default=0)
     tensors: dict[str, Tensor] = {}
     tree = _take_tensors(state, "", tensors)
@@ -44,11 +43,10 @@ def load_newest(folder: Path) -> dict[str, Any] | None:
     """
     for path in _newest_first(folder):
         try:
-            content = path.read_bytes()
+            if path.stem.endswith(f"-{_hash(path.read_bytes())}"):
+                return load(path)
         except FileNotFoundError:  # the process that writes the folder has just replaced it
             return load_newest(folder)
-        if path.stem.endswith(f"-{_hash(content)}"):
-            return load(path)
         path.rename(path.with_suffix(".damaged"))
         logging.getLogger(__name__).warning("%s is damaged; trying the checkpoint before it", path)
     if damaged := sorted(folder.glob("*.damaged")):

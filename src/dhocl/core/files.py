@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
+from uuid import uuid4
 
 from dhocl.core.errors import InputError
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write all of `content` or nothing. It is on disk when this returns."""
-    partial = path.with_name(f".{path.name}.partial")
+def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
+    """Write all of `content` or nothing: bytes, or a function that writes to a file. Makes the folder if needed.
+
+    The file is on disk when this returns. Several processes may write the same file at once.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{uuid4().hex}.partial")
     try:
         with partial.open("wb") as file:
-            file.write(content)
+            file.write(content) if isinstance(content, bytes) else content(file)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
         _sync_folder(path.parent)
-    except OSError:
+    except BaseException:
         partial.unlink(missing_ok=True)
         raise
 

@@ -26,11 +26,17 @@ def keep_freed_memory() -> None:
     mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def set_threads(threads: int) -> None:
-    """Set the threads of tensor operations. Another number changes the last bits of results."""
+def prepare(threads: int | None = None) -> None:
+    """Settings of a process that runs or serves: allocator, deterministic GPU kernels, threads of tensor operations.
+
+    Another number of threads changes the last bits of results. None leaves it as it is.
+    """
     import torch
 
-    torch.set_num_threads(threads)
+    keep_freed_memory()
+    torch.backends.cudnn.deterministic = True  # same seed, same run
+    if threads is not None:
+        torch.set_num_threads(threads)
 
 
 def call(environment: dict[str, str], function: str, *arguments: Any) -> None:

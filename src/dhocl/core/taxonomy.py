@@ -40,32 +40,6 @@ __all__ = ["UNKNOWN", "Event", "Label", "Taxonomy"]
 T = TypeVar("T")
 
 
-class _Column:
-    """A growing array of integers with amortised constant-time append and a view without a copy."""
-
-    def __init__(self) -> None:
-        self._store = np.empty(16, dtype=np.int64)
-        self._size = 0
-
-    def append(self, value: int) -> None:
-        if self._size == len(self._store):
-            self._store = np.concatenate([self._store, np.empty_like(self._store)])
-        self._store[self._size] = value
-        self._size += 1
-
-    def __copy__(self) -> _Column:
-        twin = _Column()
-        twin._store, twin._size = self._store.copy(), self._size
-        return twin
-
-    def __len__(self) -> int:
-        return self._size
-
-    @property
-    def view(self) -> np.ndarray:
-        return self._store[: self._size]
-
-
 def _view(numbers: array[int]) -> np.ndarray:
     """A view without a copy. Do not keep it: an array with a live view can not grow."""
     return np.frombuffer(numbers, np.int64)
@@ -95,7 +69,7 @@ class Taxonomy:
         self._column = array("q")
         self._level = array("q")
         self._children: dict[int, set[int]] = {}
-        self._nodes: dict[int, _Column] = {}  # level -> node ids by column
+        self._nodes: dict[int, array[int]] = {}  # level -> node ids by column
         self._paths = np.full((16, 0), UNKNOWN, dtype=np.int64)
         self._stale: set[int] = set()  # nodes whose rows of _paths, and those of their descendants, are out of date
         self._derived: dict[str, tuple[int, Any]] = {}  # name -> version, value
@@ -194,7 +168,7 @@ class Taxonomy:
 
     def nodes(self, level: int) -> Tensor:
         """(classes,) node ids of a level, by column, synonyms included."""
-        return torch.from_numpy(self._nodes[level].view)
+        return torch.from_numpy(_view(self._nodes[level]).copy())
 
     @property
     def paths(self) -> Tensor:
@@ -226,7 +200,7 @@ class Taxonomy:
 
     def parent_nodes(self, level: int) -> Tensor:
         """(classes of `level`,) node of the parent, at any level, -1 where unknown."""
-        return torch.from_numpy(_view(self._parent)[_view(self._accepted)[self._nodes[level].view]])
+        return torch.from_numpy(_view(self._parent)[_view(self._accepted)[_view(self._nodes[level])]])
 
     def distances(self, level: int, columns: Tensor | None = None) -> Tensor:
         """(C, C) height of the lowest common ancestor of each pair of classes of a level, in observed levels.
@@ -263,14 +237,14 @@ class Taxonomy:
         node = len(self.labels)
         if label.level not in self._nodes:
             self._add_level(label.level)
-        column = self._nodes[label.level]
+        same_level = self._nodes[label.level]
         self.labels.append(label)
         self._ids[label] = node
         self._accepted.append(node)
         self._parent.append(UNKNOWN)
-        self._column.append(len(column))
+        self._column.append(len(same_level))
         self._level.append(label.level)
-        column.append(node)
+        same_level.append(node)
         self._stale.add(node)
         self.events.note(self.time, "add", node, label=label)
         return node
@@ -346,7 +320,7 @@ class Taxonomy:
 
     def _add_level(self, level: int) -> None:
         insort(self.levels, level)
-        self._nodes[level] = _Column()
+        self._nodes[level] = array("q")
         self._paths = np.insert(self._paths, self.levels.index(level), UNKNOWN, axis=1)
 
     def _refresh(self) -> None:

@@ -39,30 +39,18 @@ def _index(archive: Archive) -> tuple[dict[str, Lineage], dict[str, Lineage]]:
     """Image -> manufacturer, family and variant, of the training and the test images."""
     lists = {(level, part): f"data/images_{level}_{part}.txt" for part in ("trainval", "test") for level in LEVELS}
     contents = dict(archive.read(list(lists.values())))
-    named = {key: _pairs(contents[file], file, archive) for key, file in lists.items()}
+    line = "the number of an image, a space and a name"
+    named = {key: archive.pairs(file, contents[file], line) for key, file in lists.items()}
     found = []
     for part in ("trainval", "test"):
         images = named[LEVELS[0], part].keys()
         for level in LEVELS[1:]:
             if named[level, part].keys() != images:
-                raise _malformed(archive, lists[level, part], "it lists other images than the manufacturers' list")
-        found.append({image: tuple(named[level, part][image] for level in LEVELS) for image in images})
+                raise archive.malformed(lists[level, part], "it lists other images than the manufacturers' list")
+        found.append(
+            {f"data/images/{image}.jpg": tuple(named[level, part][image] for level in LEVELS) for image in images}
+        )
     return found[0], found[1]
-
-
-def _pairs(content: bytes, file: str, archive: Archive) -> dict[str, str]:
-    """Image file -> name."""
-    pairs = {}
-    for line, text in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
-        number, _, name = text.strip().partition(" ")
-        if not (number.isdigit() and name):
-            raise _malformed(archive, file, f"line {line}: expected the number of an image, a space and a name")
-        pairs[f"data/images/{number}.jpg"] = name
-    return pairs
-
-
-def _malformed(archive: Archive, file: str, expected: str) -> InputError:
-    return InputError(f"{file} in {archive.path} is not the published list ({expected}): download it again")
 
 
 def _images(archive: Archive, train: list[str], test: list[str], size: int) -> list[Files | Fetch]:

@@ -51,6 +51,19 @@ class Archive:
                 )
             yield name, content
 
+    def pairs(self, file: str, content: bytes, what: str = "a number, a space and a value") -> dict[str, str]:
+        """Number -> value, from the lines of a published list."""
+        pairs = {}
+        for line, text in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
+            number, _, value = text.strip().partition(" ")
+            if not (number.isdigit() and value):
+                raise self.malformed(file, f"line {line}: expected {what}")
+            pairs[number] = value
+        return pairs
+
+    def malformed(self, file: str, expected: str) -> InputError:
+        return InputError(f"{file} in {self.path} is not the published list ({expected}): download it again")
+
     def _from_folder(self, names: Collection[str]) -> Iterator[tuple[str, bytes]]:
         for name in names:
             try:

@@ -11,10 +11,10 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
-from uuid import uuid4
 
 import numpy as np
+
+from dhocl.core.files import write_atomically
 
 FORMAT = 1  # incremented when the content stored under a key changes
 
@@ -47,7 +47,7 @@ def arrays(key: str, parts: Sequence[str], build: Callable[[], Sequence[np.ndarr
     built = build()
     try:
         for file, array in zip(files, built, strict=True):
-            write(file, partial(np.save, arr=array, allow_pickle=False))
+            write_atomically(file, partial(np.save, arr=array, allow_pickle=False))
     except OSError as problem:
         logging.getLogger(__name__).warning("not cached in %s (%s)", folder(), problem.strerror)
         return tuple(built)
@@ -61,18 +61,3 @@ def _load(file: Path) -> np.ndarray | None:
     except (OSError, ValueError, EOFError):  # missing, not an array, or truncated
         return None
     return array if isinstance(array, np.memmap) else None
-
-
-def write(file: Path, fill: Callable[[BinaryIO], object]) -> None:
-    """Write atomically: to a temporary file, synced, then renamed."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f"{file.name}.{uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as handle:
-            fill(handle)
-            handle.flush()
-            os.fsync(handle.fileno())
-        temporary.replace(file)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dhocl.core.errors import InputError
 from dhocl.data import cache
 from dhocl.data.archive import Archive, locate
 from dhocl.data.dataset import Selection, Source, Table
@@ -59,32 +58,17 @@ def _species(published: str) -> str:
 
 def _index(archive: Archive, expected: Sequence[str]) -> list[np.ndarray]:
     """Name, class (from 0) and split of each image, in the order of the published list."""
-    lists = {file: _pairs(content, file, archive) for file, content in archive.read(LISTS)}
+    lists = {file: archive.pairs(file, content) for file, content in archive.read(LISTS)}
     if list(lists["classes.txt"].values()) != list(expected):
-        raise _malformed(archive, "classes.txt", f"expected the {len(expected)} species of CUB-200-2011")
+        raise archive.malformed("classes.txt", f"expected the {len(expected)} species of CUB-200-2011")
     images = lists["images.txt"]
     for file in ("image_class_labels.txt", "train_test_split.txt"):
         if lists[file].keys() != images.keys():
-            raise _malformed(archive, file, "expected one line for each image of images.txt")
+            raise archive.malformed(file, "expected one line for each image of images.txt")
     species = {str(number): number - 1 for number in range(1, len(expected) + 1)}
     try:
         classes = [species[lists["image_class_labels.txt"][image]] for image in images]
     except KeyError as unknown:
-        raise _malformed(archive, "image_class_labels.txt", f"there is no class {unknown}") from None
+        raise archive.malformed("image_class_labels.txt", f"there is no class {unknown}") from None
     training = [lists["train_test_split.txt"][image] == "1" for image in images]
     return [np.array(list(images.values())), np.array(classes), np.array(training)]
-
-
-def _pairs(content: bytes, file: str, archive: Archive) -> dict[str, str]:
-    """Number -> value of a published list."""
-    pairs = {}
-    for line, text in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
-        number, _, value = text.strip().partition(" ")
-        if not value:
-            raise _malformed(archive, file, f"line {line}: expected a number, a space and a value")
-        pairs[number] = value
-    return pairs
-
-
-def _malformed(archive: Archive, file: str, expected: str) -> InputError:
-    return InputError(f"{file} in {archive.path} is not the published list ({expected}): download it again")

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dhocl.core.errors import InputError
+from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.data.files import Files, Images, channels_first
 
@@ -112,7 +113,7 @@ def select(source: Source, selection: Selection) -> Dataset:
 
     Without test images, `test_samples` training images (default: a fifth) are held out.
     """
-    rng = np.random.default_rng([selection.seed, 0xDA7A])
+    rng = Rng(selection.seed, 0xDA7A)
     train, test = np.arange(len(source.train.nodes)), np.arange(len(source.test.nodes))
     evaluated = source.test
     if selection.holdout or len(test) == 0:

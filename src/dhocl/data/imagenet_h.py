@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from dhocl.core.errors import InputError
+from dhocl.core.rng import Rng
 from dhocl.data.archive import Archive, locate
 from dhocl.data.dataset import Selection, Source, Table
 from dhocl.data.files import Files
@@ -42,7 +43,7 @@ def read(selection: Selection, random: bool = True) -> Source:
         raise InputError(f"{data / 'val' / min(unknown)} has no training images: add {data / 'train' / min(unknown)}")
     nouns = _nouns(data)
     paths = branching([_path(wnid, nouns) for wnid in train])
-    padded = pad(paths, np.random.default_rng([selection.seed, 0x9AD]) if random else None)
+    padded = pad(paths, Rng(selection.seed, 0x9AD) if random else None)
     names = _names({wnid for path in paths for wnid in path}, nouns)
     tree, leaves = grow([names[wnid] for wnid in path] for path in padded)
     node = dict(zip(train, leaves.tolist(), strict=True))

@@ -1,7 +1,7 @@
 """The configuration of a run.
 
-`dhocl run` takes its options from the fields of `RunConfig`. This module is imported for `dhocl run --help`, so it does
-not import PyTorch, which is slow.
+`dhocl run` takes its options from the fields of `RunConfig` and from its docstring. This module is imported for `dhocl
+run --help`, so it does not import PyTorch, which is slow.
 """
 
 from __future__ import annotations
@@ -12,116 +12,97 @@ import typing
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from dhocl.core.errors import InputError
+from dhocl.core.errors import InputError, check_choice, check_least
 from dhocl.core.outside import spell
 
 Named = Any  # a name, or a class or function, which is stored as `module:name`
 Scenario = Literal["dhocl", "iblurry", "hle_single", "hle_dual", "hle_multi", "iirc"]
 Decode = Literal["level", "path"]
-
-LEARNER = "Learner"  # the panels of `dhocl run --help`
-DATA = "Data"
-STREAM = "Stream"
-KNOWLEDGE = "Knowledge source"
-OUTPUT = "Output"
-
-
-class Option(NamedTuple):
-    """The option of `dhocl run` for a field."""
-
-    panel: str
-    help: str
-    least: int | None = None  # the smallest value
-    flag: str | None = None  # if it differs from the name of the field
-    metavar: str | None = None
+LEAST = {"image_size": 1, "samples": 1, "test_samples": 1, "batch": 1, "eval_every": 1} | dict.fromkeys(
+    ("buffer", "replay_batch", "seed"), 0
+)
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """The configuration of a run. `dhocl run --help` describes each field.
+    """The configuration of a run.
 
-    `method`, `dataset` and `backbone` are names, or a class or function of your own. These are stored as `module:name`,
-    so that another process can import them.
+    `method`, `dataset` and `backbone` may be a class or a function. They are stored as `module:name`, by which another
+    process imports them.
 
-    >>> from dhocl.methods.er import ER
-    >>> RunConfig(method=ER, samples=400).method
-    'dhocl.methods.er:ER'
+    Args:
+        method: A name from `dhocl list methods`, or `module:Class` of your own.
+        dataset: A name from `dhocl list datasets`, or `module:function` of your own.
+        data: Folder with the published archive or the extracted files.
+        backbone: A name from `dhocl list backbones`, `hub:NAME`, or `module:function` of your own.
+        image_size: Side of the images in pixels; default: that of the data set.
+        samples: Size of a class-balanced training subset; default: all images.
+        test_samples: Size of a class-balanced test subset; default: all images.
+        holdout: Evaluate on held-out training images instead of the test images, to choose settings.
+        scenario: Order and labels of the stream. `dhocl`: each image labelled at a random level. Of earlier work:
+            `iblurry`, finest labels, half of the classes in all groups; `hle_single`, some images by superclass, then
+            the others by class; `hle_dual`, all images by superclass, then again by class; `hle_multi`, one level after
+            the other; `iirc`, a superclass before its classes. See docs/scenarios.md.
+        groups: Groups of classes; they come one after the other.
+        overlap: Fraction of a group's classes that also occur in the next group.
+        split_level: Level whose classes are split into groups; 0 is the coarsest; default: the finest.
+        passes: Repetitions of each group.
+        buffer: Images kept for replay.
+        batch: Images per batch.
+        replay_batch: Images replayed with each batch.
+        delay: Batches until the links of a new class are known; inf for never.
+        vacant: Fraction of links that are missing.
+        noise: Fraction of links that are wrong.
+        eval_every: Samples between evaluations; default: a twelfth of the stream, at most 1600.
+        decode: Accuracy to display: with levels treated as independent, or of consistent paths.
+        calibrate: Predict each batch before it is learned, and calibrate the probabilities by it.
+        seed: Seed of the stream and of all random draws.
+        settings: Settings of the method that differ from its defaults; as an option `key=value`, may be repeated.
+
+    Example:
+        >>> from dhocl.methods.er import ER
+        >>> RunConfig(method=ER, samples=400).method
+        'dhocl.methods.er:ER'
     """
 
-    method: Annotated[Named, Option(LEARNER, "A name from `dhocl list methods`, or `module:Class` of your own.")] = (
-        "halo"
-    )
-    dataset: Annotated[Named, Option(DATA, "A name from `dhocl list datasets`, or `module:function` of your own.")] = (
-        "glyphs"
-    )
-    data: Annotated[str | Path | None, Option(DATA, "Folder with the published archive or the extracted files.")] = None
-    backbone: Annotated[
-        Named,
-        Option(LEARNER, "A name from `dhocl list backbones`, `hub:NAME`, or `module:function` of your own."),
-    ] = "efficientnet_lite0"
-    image_size: Annotated[
-        int | None, Option(DATA, "Side of the images in pixels; default: that of the data set.", least=1)
-    ] = None
-    samples: Annotated[
-        int | None, Option(DATA, "Size of a class-balanced training subset; default: all images.", least=1)
-    ] = None
-    test_samples: Annotated[
-        int | None, Option(DATA, "Size of a class-balanced test subset; default: all images.", least=1)
-    ] = None
-    holdout: Annotated[
-        bool, Option(DATA, "Evaluate on held-out training images instead of the test images, to choose settings.")
-    ] = False
-    scenario: Annotated[
-        Scenario,
-        Option(
-            STREAM,
-            "Order and labels of the stream. `dhocl`: each image labelled at a random level. Of earlier work: "
-            "`iblurry`, finest labels, half of the classes in all groups; `hle_single`, some images by superclass, "
-            "then the others by class; `hle_dual`, all images by superclass, then again by class; `hle_multi`, one "
-            "level after the other; `iirc`, a superclass before its classes. See docs/scenarios.md.",
-            metavar="NAME",
-        ),
-    ] = "dhocl"
-    groups: Annotated[int, Option(STREAM, "Groups of classes; they come one after the other.")] = 10
-    overlap: Annotated[float, Option(STREAM, "Fraction of a group's classes that also occur in the next group.")] = 0.2
-    split_level: Annotated[
-        int | None, Option(STREAM, "Level whose classes are split into groups; 0 is the coarsest; default: the finest.")
-    ] = None
-    passes: Annotated[int, Option(STREAM, "Repetitions of each group.")] = 1
-    buffer: Annotated[int, Option(LEARNER, "Images kept for replay.", least=0)] = 1000
-    batch: Annotated[int, Option(STREAM, "Images per batch.", least=1)] = 32
-    replay_batch: Annotated[int, Option(LEARNER, "Images replayed with each batch.", least=0)] = 16
-    delay: Annotated[float, Option(KNOWLEDGE, "Batches until the links of a new class are known; inf for never.")] = 1
-    vacant: Annotated[float, Option(KNOWLEDGE, "Fraction of links that are missing.")] = 0.0
-    noise: Annotated[float, Option(KNOWLEDGE, "Fraction of links that are wrong.")] = 0.0
-    eval_every: Annotated[
-        int | None,
-        Option(OUTPUT, "Samples between evaluations; default: a twelfth of the stream, at most 1600.", least=1),
-    ] = None
-    decode: Annotated[
-        Decode, Option(OUTPUT, "Accuracy to display: with levels treated as independent, or of consistent paths.")
-    ] = "level"
-    calibrate: Annotated[
-        bool, Option(OUTPUT, "Predict each batch before it is learned, and calibrate the probabilities by it.")
-    ] = False
-    seed: Annotated[int, Option(STREAM, "Seed of the stream and of all random draws.", least=0)] = 0
-    settings: Annotated[
-        dict[str, Any], Option(LEARNER, "A setting of the method, `key=value`; may be repeated.", flag="--set")
-    ] = field(default_factory=dict)
+    method: Named = "halo"
+    dataset: Named = "glyphs"
+    data: str | Path | None = None
+    backbone: Named = "efficientnet_lite0"
+    image_size: int | None = None
+    samples: int | None = None
+    test_samples: int | None = None
+    holdout: bool = False
+    scenario: Scenario = "dhocl"
+    groups: int = 10
+    overlap: float = 0.2
+    split_level: int | None = None
+    passes: int = 1
+    buffer: int = 1000
+    batch: int = 32
+    replay_batch: int = 16
+    delay: float = 1
+    vacant: float = 0.0
+    noise: float = 0.0
+    eval_every: int | None = None
+    decode: Decode = "level"
+    calibrate: bool = False
+    seed: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("method", "dataset", "backbone"):
             object.__setattr__(self, name, spell(getattr(self, name)))
         if self.data is not None:
             object.__setattr__(self, "data", str(self.data))
-        for name, (kind, option) in options().items():
+        for name, kind in field_types().items():
             value = getattr(self, name)
-            if option.least is not None and value is not None and value < option.least:
-                raise InputError(f"`{name}` {value}: at least {option.least}")
-            if typing.get_origin(kind) is Literal and value not in typing.get_args(kind):
-                raise InputError(f"`{name}` {value}: one of {', '.join(typing.get_args(kind))}")
+            if name in LEAST and value is not None:
+                check_least(name, value, LEAST[name])
+            if typing.get_origin(kind) is Literal:
+                check_choice(name, value, typing.get_args(kind))
         if not (self.delay >= 0 and (math.isinf(self.delay) or self.delay == int(self.delay))):
             raise InputError(f"`delay` {self.delay}: a whole number of batches from 0, or inf")
         if not (self.vacant >= 0 and self.noise >= 0 and self.vacant + self.noise <= 1):
@@ -145,7 +126,5 @@ class RunConfig:
 
 
 @cache
-def options() -> dict[str, tuple[Any, Option]]:
-    """The fields of `RunConfig`: name -> type and option."""
-    hints = typing.get_type_hints(RunConfig, include_extras=True)
-    return {name: typing.get_args(hint) for name, hint in hints.items()}
+def field_types() -> dict[str, Any]:
+    return typing.get_type_hints(RunConfig)

@@ -213,17 +213,8 @@ def _inner(scores: Scores, keys: tuple[str, ...]) -> Scores:
 def _summarise(curve: list[Scores], ends: list[Scores]) -> dict[str, Any]:
     last = curve[-1]
     levels = sorted({level for scores in curve for level in scores["level_accuracy"]}, key=int)
-    areas = {
-        "AAUC": "accuracy",
-        "FAUC": "fine_accuracy",
-        "MS": "ms",
-        "ms_mistakes": "ms_mistakes",
-        "lca_distance": "lca_distance",
-        "h_precision": "h_precision",
-        "h_recall": "h_recall",
-        "h_f1": "h_f1",
-        "path_consistency": "path_consistency",
-    }
+    same = ("ms_mistakes", "lca_distance", "h_precision", "h_recall", "h_f1", "path_consistency")
+    areas = {"AAUC": "accuracy", "FAUC": "fine_accuracy", "MS": "ms"} | {name: name for name in same}
     summary = {name: area([scores.get(score) for scores in curve]) for name, score in areas.items()} | {
         "FFAcc": last["fine_accuracy"],
         "FAAcc": last["accuracy"],

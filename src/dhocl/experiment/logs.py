@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from enum import StrEnum
-from pathlib import Path
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from typing import Any
 
 from dhocl.core.errors import InputError
@@ -13,35 +11,21 @@ from dhocl.experiment.evaluate import Scores
 from dhocl.experiment.record import Record
 from dhocl.experiment.run import Progress
 
-
-class LogKind(StrEnum):
-    tensorboard = "tensorboard"
-    wandb = "wandb"
+Write = Callable[[int, dict[str, float]], None]  # samples, numbers by name
 
 
-class Log(ABC):
-    @abstractmethod
-    def write(self, samples: int, numbers: dict[str, float]) -> None: ...
-
-    @abstractmethod
-    def close(self) -> None: ...
-
-
-def logged(progress: Iterator[Progress], record: Record, kind: LogKind) -> Iterator[Progress]:
+def logged(progress: Iterator[Progress], record: Record, kind: str) -> Iterator[Progress]:
     """Pass on the progress and log each evaluation. After a resume, earlier evaluations are logged first."""
-    log: Log | None = None
-    try:
+    write: Write | None = None
+    with ExitStack() as stack:
         for now in progress:
-            if log is None:  # the record exists once the run has started
-                log = LOGS[kind](record)
+            if write is None:  # the record exists once the run has started
+                write = stack.enter_context(LOGS[kind](record))
                 for scores in record.curve()[: -1 if now.scores else None]:
-                    log.write(scores["samples"], flattened(scores))
+                    write(scores["samples"], flattened(scores))
             if now.scores:
-                log.write(now.samples, flattened(now.scores))
+                write(now.samples, flattened(now.scores))
             yield now
-    finally:
-        if log is not None:
-            log.close()
 
 
 def flattened(scores: Scores) -> dict[str, float]:
@@ -58,53 +42,48 @@ def flattened(scores: Scores) -> dict[str, float]:
     return flat
 
 
-class TensorBoard(Log):
+@contextmanager
+def tensorboard(record: Record) -> Iterator[Write]:
     """Event files in the run's folder, replaced when the run is started or resumed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise InputError("`log` tensorboard needs a package: pip install 'dhocl[tensorboard]'") from None
+    folder = record.folder / "tensorboard"
+    for old in folder.glob("events.out.tfevents.*"):
+        old.unlink()
+    writer: Any = SummaryWriter(str(folder))
 
-    def __init__(self, record: Record) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise InputError("`log` tensorboard needs a package: pip install 'dhocl[tensorboard]'") from None
-        folder = record.folder / "tensorboard"
-        for old in folder.glob("events.out.tfevents.*"):
-            old.unlink()
-        self._writer: Any = SummaryWriter(str(folder))
-
-    def write(self, samples: int, numbers: dict[str, float]) -> None:
+    def write(samples: int, numbers: dict[str, float]) -> None:
         for name, value in numbers.items():
-            self._writer.add_scalar(name, value, samples)
-        self._writer.flush()
+            writer.add_scalar(name, value, samples)
+        writer.flush()
 
-    def close(self) -> None:
-        self._writer.close()
+    with closing(writer):
+        yield write
 
 
-class WandB(Log):
+@contextmanager
+def wandb(record: Record) -> Iterator[Write]:
     """A run of the project `dhocl`. Without an account, WANDB_MODE=offline writes it to the run's folder."""
-
-    def __init__(self, record: Record) -> None:
-        try:
-            import wandb
-        except ImportError:
-            raise InputError("`log` wandb needs a package: pip install 'dhocl[wandb]'") from None
-        folder: Path = record.folder
-        try:
-            self._run: Any = wandb.init(
-                project="dhocl",
-                name=folder.name,
-                dir=str(folder),
-                config=record.config().to_json(),
-                settings=wandb.Settings(console="off", silent=True),
-            )
-        except wandb.errors.Error as error:
-            raise InputError(f"`log` wandb: {error}; set WANDB_MODE=offline to log without an account") from None
-
-    def write(self, samples: int, numbers: dict[str, float]) -> None:
-        self._run.log(numbers, step=samples)
-
-    def close(self) -> None:
-        self._run.finish()
+    try:
+        import wandb as service
+    except ImportError:
+        raise InputError("`log` wandb needs a package: pip install 'dhocl[wandb]'") from None
+    try:
+        run: Any = service.init(
+            project="dhocl",
+            name=record.folder.name,
+            dir=str(record.folder),
+            config=record.config().to_json(),
+            settings=service.Settings(console="off", silent=True),
+        )
+    except service.errors.Error as error:
+        raise InputError(f"`log` wandb: {error}; set WANDB_MODE=offline to log without an account") from None
+    try:
+        yield lambda samples, numbers: run.log(numbers, step=samples)
+    finally:
+        run.finish()
 
 
-LOGS: dict[LogKind, Callable[[Record], Log]] = {LogKind.tensorboard: TensorBoard, LogKind.wandb: WandB}
+LOGS: dict[str, Callable[[Record], AbstractContextManager[Write]]] = {"tensorboard": tensorboard, "wandb": wandb}

@@ -54,7 +54,6 @@ class Record:
         return (self.folder / "summary.json").exists()
 
     def start(self, config: RunConfig, stream: str, levels: tuple[str, ...]) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
         self._write_json(
             "config.json",
             {

@@ -90,24 +90,25 @@ def run_to_end(config: RunConfig, folder: str | Path | None = None) -> Result:
     return Result(record.summary(), record.curve())
 
 
-def run(config: RunConfig, folder: Path, resume: bool = False) -> Iterator[Progress]:
+def run(config: RunConfig, folder: str | Path, resume: bool = False) -> Iterator[Progress]:
     """Run an experiment step by step.
 
     Args:
         config: the configuration.
         folder: for the files of the run (see `Record`).
         resume: continue from the last checkpoint in `folder`. For bit-identical results, set torch's number of threads
-            to `threads` of config.json, as the command `dhocl run --resume` does.
+            to `threads` of config.json and use deterministic GPU kernels, as the command `dhocl run --resume` does.
 
     Yields:
         Progress after each batch.
     """
-    record = _open(config, folder, resume)
+    record = _open(config, Path(folder), resume)
     dataset = load_dataset(config)
     table, ends = make_plan(config, dataset)
     stream = Stream(dataset, table, config.batch)
     model = make_model(config, dataset, stream.samples)
-    with locked(folder):
+    with locked(record.folder):
+        _open(config, record.folder, resume)  # another process may have started or finished it meanwhile
         yield from _run(config, record, model, dataset, stream, ends, resume)
 
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from dhocl.core.errors import InputError
+from dhocl.core.files import write_atomically
 from dhocl.core.taxonomy import Label
 from dhocl.data import cache
 from dhocl.knowledge.source import Link
@@ -169,7 +170,7 @@ class Llm:
             {"model": self._model, "question": question, "answer": answer}, ensure_ascii=False, indent=1
         )
         try:
-            cache.write(file, lambda handle: handle.write(content.encode()))
+            write_atomically(file, content.encode())
         except OSError as problem:
             logger.warning("answers are not cached in %s (%s)", self._folder, problem.strerror)
 

@@ -1,6 +1,6 @@
 """ICICLE (Rymarczyk et al. 2023), with a reservoir: prototypical parts with similarity distillation.
 
-Each level has banks of patch prototypes on the last feature map, as in ICICLE. Two deviations (docs/deviations.md):
+Each level has banks of patch prototypes on the last feature map, as in ICICLE. Two deviations (docs/baselines.md):
 - No add-on layers between feature map and prototypes: one pass is too short to train them from random weights.
 - Patches and prototypes have unit length. Otherwise squared distances are in the thousands: the activation
   log((d² + 1) / (d² + ε)) is near 0 for every class, and the separation term is unbounded.

@@ -21,7 +21,7 @@ from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 FADING = 0.998  # per observation: about the last 500 count
 PRIOR = 25.0  # squared gradients assumed at the start; no step is larger than 1 / (2 √25)
 LEAST = 1e-12  # probability that counts as 0
-STEEPEST = 5.0  # bound of a gradient: one surprise must not outweigh hundreds of others
+STEEPEST = 5.0  # bound of a gradient: one wrong prediction must not outweigh hundreds of others
 BOUND = math.log(20.0)  # of |log β|
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from dhocl.core.decode import Beliefs, merge_synonyms
-from dhocl.core.errors import InputError
+from dhocl.core.errors import InputError, check_choice, check_least
 from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.knowledge import Background, Chain, Curator, KnowledgeSource, Oracle, Silent, Statement
 from dhocl.knowledge.source import is_slow
@@ -57,10 +57,12 @@ class ModelConfig:
     calibrate: bool = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.levels, str) or len(set(self.levels)) != len(self.levels) or not all(self.levels):
-            raise InputError(f"levels must be different names, coarsest first, not {self.levels!r}")
-        if not self.levels or self.image_size < 1 or min(self.buffer, self.replay_batch, self.seed) < 0:
-            raise InputError("levels and image_size: at least 1; buffer, replay_batch and seed: not negative")
+        names = () if isinstance(self.levels, str) else self.levels
+        if not names or not all(names) or len(set(names)) < len(names):
+            raise InputError(f"`levels` {self.levels!r}: different names, coarsest first")
+        check_least("image_size", self.image_size, 1)
+        for name in ("buffer", "replay_batch", "seed"):
+            check_least(name, getattr(self, name), 0)
 
     def to_json(self) -> dict[str, Any]:
         fields = dataclasses.asdict(self)
@@ -166,6 +168,7 @@ class Model:
 
         "level" treats the levels as independent; "path" sums the known paths of the tree through each class.
         """
+        check_choice("decode", decode, ("level", "path"))
         beliefs = self.beliefs(x)
         return beliefs.marginals() if decode == "path" else beliefs.levels
 

@@ -17,7 +17,7 @@ AT_ONCE = 16 * PART  # pixels that are scaled at once
 
 
 class FrozenFeatures:
-    """f0(x), with the features of images that come again and again (the test images) kept as long as they live."""
+    """f0(x), with a cache for images that are passed repeatedly, such as test images."""
 
     def __init__(self, backbone: Backbone) -> None:
         self.f0 = frozen(backbone)
@@ -25,7 +25,7 @@ class FrozenFeatures:
         self._kept = WeakTensorKeyDictionary()
 
     def __deepcopy__(self, memo: object) -> FrozenFeatures:
-        twin = copy.copy(self)  # f0 never changes: one is enough
+        twin = copy.copy(self)  # f0 never changes, so it is shared
         twin._kept = WeakTensorKeyDictionary()
         return twin
 
@@ -36,7 +36,7 @@ class FrozenFeatures:
         return features
 
     def kept(self, pixels: Tensor) -> Tensor:
-        """The same for a tensor that will be passed again: computed once, unless it is written to."""
+        """The same, cached as long as the tensor exists and is not written to."""
         if pixels in self._kept:
             version, features = self._kept[pixels]
             if version == pixels._version:

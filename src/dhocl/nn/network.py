@@ -1,4 +1,4 @@
-"""What most methods share: the trainable backbone f with its linear heads."""
+"""The trainable backbone f with its linear heads."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ class Output(NamedTuple):
         return torch.cat(list(self.logits.values()), 1)[:, nodes.argsort()]
 
     def split(self, sizes: Sequence[int]) -> list[Output]:
-        """Of batches of these sizes that went through together."""
+        """The output of each of several batches that were concatenated, by their sizes."""
         return [self.rows(start, end) for start, end in pairwise(accumulate(sizes, initial=0))]
 
 
 class Network:
-    """f with a linear head per level. The set-up's backbone becomes f: it is trained in place."""
+    """f with a linear head per level. The backbone of the set-up becomes f and is trained in place."""
 
     def __init__(self, setup: Setup, settings: TrainSettings) -> None:
-        self.f: Backbone = setup.backbone.eval()  # also in training: no dropout, no batch statistics, no surprise
+        self.f: Backbone = setup.backbone.eval()  # also in training: no dropout, no batch statistics
         self.optimizer = Optimizer(settings.weight_decay)
         self.optimizer.add(((f"f.{name}", p) for name, p in self.f.named_parameters()), settings.lr_backbone)
         self._rng = Rng(setup.seed, "heads")
         self.heads = LinearHeads(self.f.dim, self.optimizer, settings.lr_heads, self._rng)
 
     def __call__(self, pixels: Tensor) -> Output:
-        """(B, 3, H, W) -> what f and the heads say of it."""
+        """(B, 3, H, W) -> output of f and of the heads."""
         features, feature_map = self.f(pixels)
         return Output(self.heads(features), features, feature_map)
 
     def each(self, batches: Sequence[Tensor]) -> list[Output]:
-        """The outputs of several batches, by one pass."""
+        """The outputs of several batches, in one forward pass."""
         return self(torch.cat(list(batches))).split([len(batch) for batch in batches])
 
     @torch.no_grad()

@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from statistics import mean, stdev
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.evaluate import POPULATIONS
 from dhocl.experiment.record import Record
 from dhocl.report.figures import Key, Shown, colour
-from dhocl.report.paired import StreamKey, as_good
-from dhocl.report.reading import DECODINGS, MISSING, NUMBERS, OPEN_AAUC, Number, Run, entry, read, written
+from dhocl.report.reading import DECODINGS, NUMBERS, OPEN_AAUC, Run, entry, read
 from dhocl.report.svg import COLOURS, Line, Panel, plot
-from dhocl.report.tables import lookup
+from dhocl.report.tables import Table, lookup, shown, spread, tabulate
 
 CURVES = {
     "accuracy": ("Accuracy averaged over the levels", "accuracy, %"),
@@ -26,23 +25,12 @@ CURVES = {
 COLUMNS = [*NUMBERS, OPEN_AAUC]
 
 
-class RunCell(NamedTuple):
-    value: float | None  # rounded like the text, so that equal texts are equally good
-    text: str
-    values: dict[StreamKey, float] | None = None  # the values of a mean
-    best: bool = False
+class RunTables(NamedTuple):
+    """The metrics of each run, and their means over runs that differ in seed only."""
 
-
-class Row(NamedTuple):
-    label: str
-    cells: list[RunCell]  # by metric
-    fair: bool = True  # the run is finished, so it can be best
-
-
-class RunTable(NamedTuple):
     decoding: str
-    runs: list[Row]
-    seeds: list[Row]  # mean ± standard deviation of the runs that differ in seed only
+    runs: Table
+    seeds: Table
 
 
 def compare(records: list[Record]) -> dict[str, Any]:
@@ -53,9 +41,11 @@ def compare(records: list[Record]) -> dict[str, Any]:
     return {
         "datasets": list(dict.fromkeys(run.config.dataset for run in runs)),
         "numbers": COLUMNS,
+        "shown": shown,
+        "spread": spread,
         "populations": POPULATIONS,
-        "tables": [_table(decoding, prefix, runs, groups) for decoding, prefix in DECODINGS.items()],
-        "unfinished": [label for run, label in zip(runs, labels(runs), strict=True) if not run.finished],
+        "tables": [_tables(decoding, prefix, runs, groups) for decoding, prefix in DECODINGS.items()],
+        "unfinished": _unfinished(runs),
         "keys": [_key(place, describe(group[0].config, names, "seed")) for place, group in enumerate(groups)],
         "figures": [_overlay(value, groups) for value in CURVES],
     }
@@ -89,56 +79,35 @@ def _fields(config: RunConfig) -> dict[str, Any]:
 
 
 def labels(runs: list[Run]) -> list[str]:
-    """A label for each run; with its folder if several runs have the same label."""
+    """A label for each run; with its folder, and then a number, if several runs have the same label."""
     configs = [run.config for run in runs]
     plain = [describe(config, configs) for config in configs]
     often = Counter(plain)
-    return [f"{p} ({run.name})" if often[p] > 1 else p for p, run in zip(plain, runs, strict=True)]
+    named = [f"{p} ({run.name})" if often[p] > 1 else p for p, run in zip(plain, runs, strict=True)]
+    return [f"{n} {named[:place].count(n) + 1}" if n in named[:place] else n for place, n in enumerate(named)]
 
 
-def _table(decoding: str, prefix: str, runs: list[Run], groups: list[list[Run]]) -> RunTable:
-    rows = [
-        Row(label, [_cell(run.summary.get(entry(n.name, prefix)), n) for n in COLUMNS], run.finished)
-        for run, label in zip(runs, labels(runs), strict=True)
-    ]
-    means = []
+def _tables(decoding: str, prefix: str, runs: list[Run], groups: list[list[Run]]) -> RunTables:
+    def table(rows: Mapping[str, list[Run]], bounds: Collection[str] = ()) -> Table:
+        names = [number.name for number in COLUMNS]
+        summaries = {
+            row: {run.key: {name: run.summary.get(entry(name, prefix)) for name in names} for run in found}
+            for row, found in rows.items()
+        }
+        return tabulate(decoding, names, summaries, {}, bounds)
+
+    each = dict(zip(labels(runs), ([run] for run in runs), strict=True))
+    means = {}
     for group in groups:
         done = [run for run in group if run.finished]
         if len({run.config.seed for run in done}) > 1:
             label = describe(group[0].config, [run.config for run in runs], "seed")
-            means.append(Row(f"{label}, {len(done)} seeds", [_mean(done, prefix, n) for n in COLUMNS]))
-    return RunTable(decoding, _marked(rows), _marked(means))
+            means[f"{label}, {len(done)} seeds"] = done
+    return RunTables(decoding, table(each, _unfinished(runs)), table(means))
 
 
-def _cell(value: float | None, number: Number, spread: str = "") -> RunCell:
-    text = written(value, number.digits)
-    if value is None or text == MISSING:
-        return RunCell(None, text)
-    return RunCell(round(value, number.digits), text + spread)
-
-
-def _mean(runs: list[Run], prefix: str, number: Number) -> RunCell:
-    """Mean ± sample standard deviation."""
-    values = {run.key: run.summary[entry(number.name, prefix)] for run in runs}
-    if None in values.values():
-        return _cell(None, number)
-    spread = f" ± {written(stdev(values.values()), number.digits)}"
-    return _cell(mean(values.values()), number, spread)._replace(values=values)
-
-
-def _marked(rows: list[Row]) -> list[Row]:
-    """Mark the best of each column, and means that are not distinct from it."""
-    for place, number in enumerate(COLUMNS):
-        values = {i: row.cells[place].value for i, row in enumerate(rows) if row.fair}
-        signed = {i: number.sign * value for i, value in values.items() if value is not None}
-        if len(signed) < 2:
-            continue
-        best = rows[max(signed, key=signed.__getitem__)].cells[place]
-        for i in signed:
-            cell = rows[i].cells[place]
-            good = as_good(cell.values or {}, best.values or {}, alike=cell.value == best.value)
-            rows[i].cells[place] = cell._replace(best=good)
-    return rows
+def _unfinished(runs: list[Run]) -> list[str]:
+    return [label for run, label in zip(runs, labels(runs), strict=True) if not run.finished]
 
 
 def _key(place: int, name: str) -> Key:

@@ -14,17 +14,13 @@ from dhocl.core.taxonomy import Taxonomy
 from dhocl.experiment.evaluate import Scores
 from dhocl.experiment.recipes import Bars, Curves, Growth, Holdings, Numbers, Recipe, Structure
 from dhocl.experiment.record import MARKS, Record
+from dhocl.report.compare import CURVES
 from dhocl.report.figures import Key, Shown, blocks, colour, in_order, level_of, scaled
 from dhocl.report.reading import Run
 from dhocl.report.svg import COLOURS, Line, Panel, bars, heatmapped, inline, plotted, spots
 from dhocl.report.tables import KNOWN, Table, tabulate
 from dhocl.report.tree import draw, links
 
-SCORES = {
-    "accuracy": ("Accuracy averaged over the levels", "accuracy, %"),
-    "fine_accuracy": ("Accuracy at the finest level", "accuracy, %"),
-    "ms": ("Mistake severity, lower is better", "height of common ancestor"),
-}
 Runs = Mapping[str, Mapping[str, list[Run]]]  # panel -> row -> finished runs by seed
 
 
@@ -66,7 +62,7 @@ def pictures(recipe: Recipe, runs: Runs, records: Mapping[str, Mapping[str, Reco
 
 def curves(panel: str, score: str, rows: Mapping[str, list[Run]]) -> Picture:
     """The mean over the seeds, which have the same evaluation points."""
-    title, axis = SCORES[score]
+    title, axis = CURVES[score]
     lines, keys = [], []
     for place, (row, found) in enumerate(rows.items()):
         key = Key(row, colour(place), dashed=place >= len(COLOURS))

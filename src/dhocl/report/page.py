@@ -33,7 +33,6 @@ def write_report(runs: list[Path], page: Path) -> Path:
         html = templates().get_template("run.html").render(single(records[0]))
     else:
         html = templates().get_template("compare.html").render(compare(records))
-    page.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(page, html.encode())
     return page
 

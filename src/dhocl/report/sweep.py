@@ -99,7 +99,6 @@ def _problem(sweep: SweepFolder, entry: PlannedRun) -> str:
 
 
 def _write_files(folder: Path, part: Section) -> None:
-    (folder / "tables").mkdir(exist_ok=True)
     (folder / "figures").mkdir(exist_ok=True)
     for table in part.tables:
         base = _file(f"{part.name}-{table.title}")

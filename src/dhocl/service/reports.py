@@ -72,29 +72,16 @@ def prometheus(numbers: dict[str, Any]) -> str:
     def by_rank(values: dict[str, float | None]) -> dict[str, float | None]:
         return {f'{{rank="{_escaped(rank)}"}}': value for rank, value in values.items()}
 
-    ranks = numbers["ranks"]
     series("accepted_total", "counter", "Observations accepted.", {"": numbers["accepted"]})
     series("learned_total", "counter", "Observations learned.", {"": numbers["learned"]})
     series("refused_total", "counter", "Observations that could not be learned.", {"": numbers["refused"]})
     series("queued", "gauge", "Entries that wait to be applied.", {"": numbers["queued"]})
-    series(
-        "seen_total",
-        "counter",
-        "Observations evaluated at a rank.",
-        by_rank({rank: value["seen"] for rank, value in ranks.items()}),
-    )
-    series(
-        "correct_total",
-        "counter",
-        "Observations predicted correctly before they were learned.",
-        by_rank({rank: value["correct"] for rank, value in ranks.items()}),
-    )
-    series(
-        "recent_accuracy",
-        "gauge",
-        "Accuracy over the last observations of a rank.",
-        by_rank({rank: value["recent"] for rank, value in ranks.items()}),
-    )
+    for name, kind, about, key in (
+        ("seen_total", "counter", "Observations evaluated at a rank.", "seen"),
+        ("correct_total", "counter", "Observations predicted correctly before they were learned.", "correct"),
+        ("recent_accuracy", "gauge", "Accuracy over the last observations of a rank.", "recent"),
+    ):
+        series(name, kind, about, by_rank({rank: found[key] for rank, found in numbers["ranks"].items()}))
     series("classes", "gauge", "Known classes.", by_rank(numbers["classes"]))
     return "\n".join(lines) + "\n"
 

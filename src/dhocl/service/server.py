@@ -12,7 +12,7 @@ from typing import Any
 import uvicorn
 
 from dhocl.core.errors import InputError
-from dhocl.core.process import keep_freed_memory
+from dhocl.core.process import prepare
 from dhocl.service.access import LOOPBACK, read_token
 from dhocl.service.app import create_app
 from dhocl.service.bodies import Limits
@@ -49,7 +49,7 @@ def start(
         raise InputError(f"--host {host} can be reached by other machines: give a --token-file, or use 127.0.0.1")
     if token is None and protect_reading:
         raise InputError("--protect-reading needs a --token-file")
-    keep_freed_memory()
+    prepare()
     listener = _listen(host, port)
     service = Service(folder, options, Limits(**limits), Pace(entries=checkpoint_every), sources)
     serve(service, listener, token, protect_reading)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dhocl.core.errors import InputError
+from dhocl.core.errors import InputError, check_least
 from dhocl.core.taxonomy import UNKNOWN, Label
 from dhocl.data.dataset import Dataset
 from dhocl.data.files import Files, read_ahead
@@ -25,8 +25,7 @@ class Stream:
     """
 
     def __init__(self, dataset: Dataset, table: np.ndarray, batch: int) -> None:
-        if batch < 1:
-            raise InputError(f"`batch` {batch}: at least 1")
+        check_least("batch", batch, 1)
         self._images = dataset.train.images
         self._table = table
         self._batch = batch

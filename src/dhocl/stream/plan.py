@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dhocl.core.errors import InputError
+from dhocl.core.errors import InputError, check_least
+from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 
 
@@ -62,9 +63,8 @@ def plan(nodes: np.ndarray, tree: Taxonomy, config: PlanConfig) -> np.ndarray:
     """
     if len(nodes) == 0:
         raise InputError("the stream is empty: the data set has no training image")
-    if config.passes < 1:
-        raise InputError(f"`passes` {config.passes}: a stream needs at least one pass")
-    rng = np.random.default_rng([config.seed, 0x57E4])
+    check_least("passes", config.passes, 1)
+    rng = Rng(config.seed, 0x57E4)
     paths = tree.paths.numpy()[nodes]  # (N, levels)
     groups = split_classes(paths[:, _split_place(tree, config)], config, rng)
     weights = _level_weights(len(tree.levels), config) * (paths != UNKNOWN)  # (N, levels): 0 where a rank is missing

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dhocl.core.errors import InputError
+from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.stream.plan import Plan
 
@@ -21,7 +22,7 @@ CHILDREN = 8  # IIRC: a superclass with more subclasses takes fewer images of ea
 
 def iblurry(nodes: np.ndarray, tree: Taxonomy, groups: int = 5, seed: int = 0) -> Plan:
     """i-Blurry: finest labels; some classes in one group only, the others with a part of their images in all groups."""
-    rng = _rng(seed)
+    rng = Rng(seed, 0x57E4)
     classes = _classes(nodes, tree, 1)[:, 0]
     names = rng.permutation(np.unique(classes))
     _check(groups, len(names), "classes")
@@ -38,7 +39,7 @@ def iblurry(nodes: np.ndarray, tree: Taxonomy, groups: int = 5, seed: int = 0) -
 
 def hle_single(nodes: np.ndarray, tree: Taxonomy, groups: int = 5, seed: int = 0) -> Plan:
     """HLE, single label: some images by superclass, then the others by class, in groups of superclasses."""
-    rng = _rng(seed)
+    rng = Rng(seed, 0x57E4)
     classes = _two_levels(nodes, tree, groups)
     order = _by_class(classes, rng)
     above = classes[order, 0]
@@ -50,12 +51,12 @@ def hle_single(nodes: np.ndarray, tree: Taxonomy, groups: int = 5, seed: int = 0
 def hle_dual(nodes: np.ndarray, tree: Taxonomy, groups: int = 5, seed: int = 0) -> Plan:
     """HLE, dual label: all images by superclass, then all again by class, in groups of superclasses."""
     classes, images = _two_levels(nodes, tree, groups), np.arange(len(nodes))
-    return _coarse_then_fine(images, images, classes[:, 0], tree, groups, _rng(seed))
+    return _coarse_then_fine(images, images, classes[:, 0], tree, groups, Rng(seed, 0x57E4))
 
 
 def hle_multi(nodes: np.ndarray, tree: Taxonomy, seed: int = 0) -> Plan:
     """HLE, several levels: a group per level, coarse to fine, with the same fraction of the images of every class."""
-    rng = _rng(seed)
+    rng = Rng(seed, 0x57E4)
     order = _by_class(_classes(nodes, tree, len(tree.levels)), rng)
     return _join([_labelled(order[place :: len(tree.levels)], level) for place, level in enumerate(tree.levels)], rng)
 
@@ -66,7 +67,7 @@ def iirc(nodes: np.ndarray, tree: Taxonomy, seed: int = 0) -> Plan:
     Of the images of a subclass the first 40 % are labelled by superclass and the last 80 % by subclass: 20 % occur
     twice.
     """
-    rng = _rng(seed)
+    rng = Rng(seed, 0x57E4)
     coarse, fine = _classes(nodes, tree, 2).T
     above, below = tree.nodes(tree.levels[-2]).numpy()[coarse], tree.nodes(tree.levels[-1]).numpy()[fine]  # (N,) nodes
     parents = dict(zip(below.tolist(), above.tolist(), strict=True))
@@ -161,7 +162,3 @@ def _join(groups: list[np.ndarray], rng: np.random.Generator) -> Plan:
 def _check(groups: int, most: int, what: str) -> None:
     if not 1 <= groups <= most:
         raise InputError(f"`groups` {groups}: choose from 1 to {most}, the number of {what}")
-
-
-def _rng(seed: int) -> np.random.Generator:
-    return np.random.default_rng([seed, 0x57E4])

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from dhocl import data
-from dhocl.core.errors import InputError
+from dhocl.core.errors import InputError, check_choice
 from dhocl.core.taxonomy import UNKNOWN
 from dhocl.data import Selection, Source
 from dhocl.experiment.recipes import BASES, RECIPES, SEEDS, UNNAMED, Scale, Statistics, find_recipe
@@ -70,6 +70,8 @@ def sweep(
         ...     sweep(["dataset_stats"], folder)
         []
     """
+    check_choice("scale", scale, Scale)
+    check_choice("engine", engine, ("local", "ray"))
     size = Scale(scale)
     place = None if data is None else Path(data)
     jobs = prepare(Path(folder), recipes, size, seeds or SEEDS[size], place, backbone)

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from dhocl.core.errors import InputError
 from dhocl.core.files import write_atomically
-from dhocl.core.process import keep_freed_memory, set_threads
+from dhocl.core.process import prepare
 from dhocl.experiment.sweep.events import Begun, Ended, Event, Underway
 from dhocl.experiment.sweep.folder import Job
 from dhocl.experiment.sweep.work import FAILED, finish
@@ -109,7 +109,6 @@ def _outcome(ray: Any, ref: Any, job: Job) -> str | None:
 def _keep(job: Job, files: Files) -> None:
     """Write the files that a node sent back; the summary last, because it marks the run as finished."""
     for name in sorted(files, key=lambda name: name == "summary.json"):
-        job.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(job.folder / name, files[name])
 
 
@@ -129,8 +128,7 @@ class ProgressBoard:
 
 def _task(job: Job, marks: set[str], board: Any) -> tuple[str | None, Files]:
     """Execute a run. Returns its error if any, and its files if this node does not share the folder of the sweep."""
-    set_threads(1)
-    keep_freed_memory()
+    prepare(threads=1)
 
     def report(samples: int, total: int) -> None:
         board.write.remote(str(job.folder), samples, total)

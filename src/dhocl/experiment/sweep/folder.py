@@ -73,7 +73,6 @@ class SweepFolder:
                 jobs[name] = Job(config, self.folder / "runs" / name)
                 entries.append(PlannedRun(cell.panel, cell.row, seed, name))
         content = {"scale": scale, "entries": [entry._asdict() for entry in entries], "statistics": list(statistics)}
-        (self.folder / "recipes").mkdir(parents=True, exist_ok=True)
         write_atomically(self.folder / "recipes" / f"{recipe}.json", (json.dumps(content, indent=1) + "\n").encode())
         return list(jobs.values())
 

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from dhocl.core.process import call, keep_freed_memory, set_threads
+from dhocl.core.process import call, prepare
 from dhocl.experiment.sweep.events import Begun, Ended, Event, Underway
 from dhocl.experiment.sweep.folder import Job
 from dhocl.experiment.sweep.work import cores, finish
@@ -88,8 +88,7 @@ class Worker:
 
 def work(pipe: Connection, threads: int) -> None:
     """Entry point of a worker process: execute the jobs that arrive through the pipe."""
-    set_threads(threads)
-    keep_freed_memory()
+    prepare(threads)
 
     def report(*progress: int) -> None:
         try:

@@ -76,7 +76,4 @@ def load(backbone: str | Build | nn.Module) -> Backbone:
     if not isinstance(network, nn.Module):
         raise InputError(f"{backbone} returned {type(network).__name__}, not an nn.Module")
     loaded = network if isinstance(network, Backbone) else wrap(network)
-    if torch.cuda.is_available():
-        torch.backends.cudnn.deterministic = True  # same seed, same run
-        loaded = loaded.to("cuda")
-    return loaded
+    return loaded.to("cuda") if torch.cuda.is_available() else loaded

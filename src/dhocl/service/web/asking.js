@@ -1,8 +1,8 @@
 "use strict";
-// An image is given, its path is shown, and what is wrong about it is corrected: that is an observation.
+// Predict an image, and post a correction of the prediction as an observation.
 
 const TAKEN = ["image/jpeg", "image/png", "image/webp"];
-const SIDE = 2048, LARGE = 4 * 2 ** 20;  // pixels and bytes from which on an image is made smaller before it is sent
+const SIDE = 2048, LARGE = 4 * 2 ** 20;  // an image with more pixels per side or more bytes is scaled down before upload
 const SUGGESTED = 8;
 
 let given = null, prediction = null, editing = null, busy = false, taught = null;  // taught: { name, rank, below }
@@ -13,7 +13,7 @@ function tell(text, problem = "") {
   at("problem").hidden = !problem;
 }
 
-/** Do something that may fail, and say so; one thing at a time. */
+/** Run an action and show its error, if any. Only one action runs at a time. */
 async function attempt(work) {
   if (busy) return;
   busy = true;
@@ -45,7 +45,7 @@ function take(file) {
   });
 }
 
-/** The image itself, or a smaller JPEG of it where it is large or of a kind that the service does not take. */
+/** The file itself, or a smaller JPEG if it is large or in a format that the service does not accept. */
 async function small(file) {
   if (TAKEN.includes(file.type) && file.size <= LARGE) return file;
   let image;
@@ -57,7 +57,7 @@ async function small(file) {
   const scale = Math.min(1, SIDE / Math.max(image.width, image.height));
   const canvas = make("canvas", { width: Math.ceil(scale * image.width), height: Math.ceil(scale * image.height) });
   const brush = canvas.getContext("2d");
-  brush.fillStyle = "#fff";  // what is transparent
+  brush.fillStyle = "#fff";  // background of transparent pixels
   brush.fillRect(0, 0, canvas.width, canvas.height);
   brush.drawImage(image, 0, 0, canvas.width, canvas.height);
   return new Promise(done => canvas.toBlob(done, "image/jpeg", .9));
@@ -94,7 +94,7 @@ function teach(typed, rank) {
   });
 }
 
-/** Until an entry is applied. */
+/** Resolves when an entry has been applied. */
 async function settle(number) {
   for (let wait = 200; ; wait = Math.min(2000, 1.5 * wait)) {
     await pause(wait);
@@ -109,7 +109,7 @@ function drawPath() {
   at("choose").disabled = busy;
   const isInside = at("path").contains(document.activeElement);
   if (given) at("path").replaceChildren(...tree.ranks.map(drawGuess));
-  if (isInside) at("path").focus();  // what had the focus is gone
+  if (isInside) at("path").focus();  // the focused element was removed
   drawOffer();
 }
 
@@ -143,7 +143,7 @@ function drawGuess(rank) {
   return make("li", {}, parts, ...(editing === rank ? [drawOther(rank, guess)] : []));
 }
 
-/** Of the others those that are nearest in the tree; all of them where it tells nothing. */
+/** The other classes that are nearest in the tree; all of them if the class is not linked. */
 function kin(own, others) {
   for (const above of lineage(own).slice(1)) {
     const near = others.filter(node => lineage(node).includes(above));
@@ -152,7 +152,7 @@ function kin(own, others) {
   return others;
 }
 
-/** Names to choose from, at first those that are kin of the predicted one, and a field for any other. */
+/** Names to choose from, relatives of the predicted class first, and a field for a new name. */
 function drawOther(rank, guess) {
   const input = make("input", { type: "text", maxLength: 200, placeholder: "or a new name", autocomplete: "off", spellcheck: false, "aria-label": `the right ${rank}` });
   const send = make("button", { className: "main", disabled: true }, "Teach");
@@ -172,7 +172,7 @@ function drawOther(rank, guess) {
   return make("div", { className: "other" }, form, names);
 }
 
-/** A new class that nobody has linked may be put where the image seemed to belong. */
+/** Offer to link a new class below the parent that was predicted for its image. */
 function drawOffer() {
   const node = taught && findNode(taught.name, taught.rank);
   at("offer").hidden = !node || node.parent !== null || busy;
@@ -197,7 +197,7 @@ document.addEventListener("paste", event => take([...event.clipboardData.files][
 for (const kind of ["dragenter", "dragover", "dragleave", "drop"])
   document.addEventListener(kind, event => {
     if (event.target instanceof HTMLInputElement) return;
-    event.preventDefault();  // else the browser would go to the image
+    event.preventDefault();  // otherwise the browser opens the image
     at("drop").classList.toggle("over", kind === "dragover" || kind === "dragenter");
     if (kind !== "drop") return;
     if (event.dataTransfer.files.length) take(event.dataTransfer.files[0]);

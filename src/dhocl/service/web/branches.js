@@ -1,14 +1,14 @@
 "use strict";
-// The tree on the page. Only the rows that are in sight are elements, so that thousands of classes are no burden.
+// The tree on the page. Only visible rows are elements, so thousands of classes stay fast.
 
-const MATCHES = 200;  // classes of a search that are shown
-const FIRST = 40;  // rows up to which the tree is unfolded at first
+const MATCHES = 200;  // largest number of search results
+const FIRST = 40;  // the tree is expanded initially up to this number of rows
 
 const unfolded = new Set();
-const met = new Set();  // parents that were there before
-let shown = [], active = null, query = "", hits = null;  // hits: id of what matches or lies above it -> whether it matches
+const met = new Set();  // parents that have been listed before
+let shown = [], active = null, query = "", hits = null;  // hits: id of a match or an ancestor of one -> whether it matches
 
-/** The rows as they would stand without end: { node, depth, place, of }. */
+/** All rows, visible or not: { node, depth, place, of }. */
 function listRows() {
   const rows = [];
   const walk = (nodes, depth) => {
@@ -61,7 +61,7 @@ function drawRows() {
 
 const rowHeight = () => at("rows").firstElementChild?.offsetHeight || 32;
 
-/** Children of an element; those that are there stay untouched, for a finger may be on one. */
+/** Set the children of an element. Existing ones are not replaced, because one may be pressed. */
 function place(element, wanted) {
   const kept = new Set(wanted);
   for (const child of [...element.children]) if (!kept.has(child)) child.remove();
@@ -82,7 +82,7 @@ function drawRow({ node, depth, place, of }) {
   if (below) row.setAttribute("aria-expanded", open);
   else row.removeAttribute("aria-expanded");
   if (fresh && !row.classList.contains("new"))
-    row.style.animationDelay = `${tree.fresh.get(node.id) - Date.now()}ms`;  // scrolled into sight it is as faded as it should be
+    row.style.animationDelay = `${tree.fresh.get(node.id) - Date.now()}ms`;  // a row that is scrolled into view continues its fade
   row.classList.toggle("new", fresh);
   row.classList.toggle("loose", loose);
   row.classList.toggle("active", node.id === active);
@@ -109,7 +109,7 @@ function tellLine() {
   if (at("line").textContent !== text) at("line").textContent = text;
 }
 
-/** Put the cursor on a class, and bring it into sight. */
+/** Move the cursor to a class and scroll to it. */
 function activate(id) {
   active = id;
   const place = Math.max(0, shown.findIndex(row => row.node.id === id)), frame = at("tree"), height = rowHeight();
@@ -123,7 +123,7 @@ function toggle(node, open = !unfolded.has(node.id)) {
   else unfolded.delete(node.id);
 }
 
-/** Show a class wherever it is. */
+/** Expand the ancestors of a class and scroll to it. */
 function reveal(node) {
   lineage(node).slice(1).forEach(above => unfolded.add(above.id));
   query = at("search").value = "";
@@ -131,7 +131,7 @@ function reveal(node) {
   activate(node.id);
 }
 
-/** Lists the rows; parents that were not there before are unfolded as long as there is room. */
+/** List the rows. New parents are expanded while there are few rows. */
 function unfoldFirst() {
   shown = listRows();
   const parents = hits ? [] : shown.map(({ node }) => node).filter(({ id }) => !met.has(id) && childrenOf(id).length);

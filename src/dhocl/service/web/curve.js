@@ -1,8 +1,8 @@
 "use strict";
-// Accuracy of each rank over the observations learned: lines to look at, and a table of where they stand.
+// Accuracy of each rank over the observations learned: a plot, and a table of the current values.
 
 const COLOURS = ["#2f7fd0", "#d9681d", "#15976f", "#a561cf", "#d64560", "#1593a8", "#8a8f2a", "#7f868e"];
-const POINTS = 800;  // that are kept
+const POINTS = 800;  // largest number of points stored
 const EDGE = { left: 44, right: 16, top: 8, bottom: 34 };
 const colour = rank => COLOURS[tree.ranks.indexOf(rank) % COLOURS.length];
 
@@ -25,7 +25,7 @@ function svg(tag, attributes, text = "") {
   return element;
 }
 
-/** Round numbers up to a largest one, a handful. */
+/** A few round numbers up to a largest one. */
 function ticks(most) {
   const rough = most / 4, power = 10 ** Math.floor(Math.log10(rough || 1));
   const step = Math.max(1, [1, 2, 5, 10].find(factor => factor * power >= rough) * power);
@@ -57,7 +57,7 @@ function drawCurve() {
   tellMoment(point ?? points.at(-1), Boolean(point));
 }
 
-/** The numbers at a point, for eyes and for screen readers. */
+/** Show the numbers at a point, also to screen readers. */
 function tellMoment(point, isChosen) {
   const shares = point ? tree.ranks.filter(rank => rank in point.accuracy).map(rank => `${rank} ${percent(point.accuracy[rank], 1)}`) : [];
   const text = point ? `after ${count(point.learned)}: ${shares.join(", ")}` : "nothing is learned yet";

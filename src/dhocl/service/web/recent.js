@@ -1,11 +1,11 @@
 "use strict";
-// How much there is to do, and what came last.
+// The length of the queue and the newest observations.
 
-const KEPT = 12;  // observations that are shown
-const LOOKED = 100;  // that are asked for: of those the newest may still wait
+const KEPT = 12;  // observations shown
+const LOOKED = 100;  // observations requested; the newest may still be queued
 
-let recent = [];  // that were learned or refused, newest first; how many wait is told by a number
-const thumbnails = new Map();  // number -> address of a picture in memory
+let recent = [];  // learned or refused, newest first
+const thumbnails = new Map();  // number -> object URL of a thumbnail
 
 function drawNumbers({ learned, queued, refused, per_second, classes }) {
   at("learned").textContent = count(learned);
@@ -45,7 +45,7 @@ function drawObservation({ number, name, rank, time, state, predicted, thumbnail
     make("small", {}, verdict(state, predicted))));
 }
 
-/** What was predicted of it before it was learned. */
+/** The prediction before learning. */
 function verdict(state, predicted) {
   if (state === "refused") return make("span", { className: "wrong" }, "could not be learned");
   if (!predicted) return "not predicted";
@@ -54,7 +54,7 @@ function verdict(state, predicted) {
   return make("span", { className: predicted.right ? "right" : "wrong" }, said);
 }
 
-/** By fetch and not by address, since the service may want its token for pictures too. */
+/** Loaded by fetch, because thumbnails may need the token too. */
 function picture(number, path, name) {
   if (thumbnails.has(number)) return make("img", { src: thumbnails.get(number), alt: "", title: name });
   const blank = make("span", { className: "blank" });
@@ -62,6 +62,6 @@ function picture(number, path, name) {
     if (!blank.isConnected) return;
     if (!thumbnails.has(number)) thumbnails.set(number, URL.createObjectURL(blob));
     blank.replaceWith(make("img", { src: thumbnails.get(number), alt: "", title: name }));
-  }).catch(() => {});  // without its picture it is still an observation
+  }).catch(() => {});  // an observation is shown without its thumbnail
   return blank;
 }

@@ -1,5 +1,5 @@
 "use strict";
-// Talking to the service. Names are data: whatever is shown goes through `make` or textContent, never as markup.
+// Requests to the service. Names are untrusted: they are shown by `make` or textContent, never as markup.
 
 const at = id => document.getElementById(id);
 const pause = ms => new Promise(done => setTimeout(done, ms));
@@ -32,7 +32,7 @@ function calm(draw, ms) {
   return soon;
 }
 
-/** Something that did not work, in a sentence for people. */
+/** An error with a message for the user. */
 class Problem extends Error {}
 
 async function refusal(response) {
@@ -42,9 +42,9 @@ async function refusal(response) {
   return new Problem(`${said.replace(/\.$/, "")}.${wait ? ` Try again in ${wait} s.` : ""}`);
 }
 
-// -- the token: asked for when the service wants it, kept as long as the tab -----------------------------------------
+// -- the token: requested when it is needed, stored until the tab is closed -------------------------------------------
 
-let wanted = null, declined = false;  // a promise while the question is open; whether the last one was cancelled
+let wanted = null, declined = false;  // a promise while the dialog is open; whether it was cancelled last time
 
 function wantToken() {
   if (declined) return Promise.resolve(false);
@@ -63,7 +63,7 @@ function wantToken() {
     };
     form.onsubmit = event => {
       event.preventDefault();
-      answer(word.value.replace(/[^!-~]/g, ""));  // what a header can hold
+      answer(word.value.replace(/[^!-~]/g, ""));  // characters allowed in a header
     };
     at("token-cancel").onclick = () => answer("");
     dialog.onclose = () => answer("");
@@ -71,7 +71,7 @@ function wantToken() {
   });
 }
 
-/** The service's answer; a Problem if it says no or can not be reached. */
+/** The response; throws a Problem for an error status or a network error. */
 async function ask(path, options = {}) {
   const token = sessionStorage.token;
   const headers = token ? { ...options.headers, Authorization: `Bearer ${token}` } : options.headers;
@@ -82,16 +82,16 @@ async function ask(path, options = {}) {
     throw new Problem("The service can not be reached. Is it still running?");
   }
   if (response.ok) return response;
-  const changed = sessionStorage.token !== token;  // another question has been answered meanwhile
+  const changed = sessionStorage.token !== token;  // another dialog has set it meanwhile
   if (response.status === 401 && (changed || await wantToken())) return ask(path, options);
   throw response.status === 401 ? new Problem("This request needs the token.") : await refusal(response);
 }
 
 const read = path => ask(path).then(response => response.json());
 
-const SILENCE = 40_000;  // milliseconds; a line that is up says something every 15 seconds
+const SILENCE = 40_000;  // milliseconds; the service sends a keep-alive every 15 seconds
 
-/** Server-sent events until the line breaks. Not by EventSource, which can not bear a token. */
+/** Server-sent events until the connection is lost. EventSource is not used, because it can not send a token. */
 async function listen(opened, hear) {
   const line = new AbortController();
   let timer;

@@ -1,12 +1,12 @@
 "use strict";
-// Live as long as the line is up; else a look from time to time.
+// Updates by events while connected, else by polling.
 
-const IDLE = 5_000;  // milliseconds without news after which the numbers are asked for, since rates fade by themselves
+const IDLE = 5_000;  // milliseconds without an event after which metrics are requested, because rates decrease over time
 
 let numbers = null, heard = 0;
 const soonTree = calm(() => { drawTree(); drawOffer(); }, 400);
 const soonNumbers = calm(() => { drawNumbers(numbers); drawRanks(); drawCurve(); }, 400);
-const soonRecent = calm(drawRecent, 2500);  // each picture is a request, and the service has better things to do
+const soonRecent = calm(drawRecent, 2500);  // each thumbnail is a request
 
 function show(state, text) {
   at("state").className = state;
@@ -40,8 +40,8 @@ async function stayLive() {
         await refresh();
         show("live", "live");
         wait = 500;
-      }, (event, news) => hear(event, news).catch(() => {}));  // what is missed now is caught up with later
-    } catch { /* told below */ }
+      }, (event, news) => hear(event, news).catch(() => {}));  // missed events are requested later
+    } catch { /* shown below */ }
     await refresh().then(() => show("", "not live, polling"),
       problem => show("lost", problem instanceof Problem ? problem.message : "Internal error of this page."));
     await pause(wait);

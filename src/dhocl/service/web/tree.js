@@ -1,12 +1,12 @@
 "use strict";
-// The tree as the service knows it, kept up with its events.
+// A copy of the tree, updated by events.
 
-const FRESH = 20_000;  // milliseconds that a class counts as new
+const FRESH = 20_000;  // milliseconds for which a class is marked as new
 
-const tree = { ranks: [], version: -1, nodes: new Map(), fresh: new Map() };  // fresh: id -> when it came or found its place
+const tree = { ranks: [], version: -1, nodes: new Map(), fresh: new Map() };  // fresh: id -> time of its last change
 const order = new Intl.Collator(undefined, { numeric: true });
 const plain = text => text.normalize("NFD").replace(/\p{Mn}/gu, "").toLowerCase();
-let tidy = null;  // what is derived from the nodes, until they change
+let tidy = null;  // derived from the nodes; null after a change
 
 function addNode({ id, name, rank, parent = null }) {
   tree.nodes.set(id, { id, name, rank, parent, plain: plain(name) });
@@ -20,7 +20,7 @@ async function loadTree() {
   tidy = null;
 }
 
-/** Follow changes of the tree; those that are known already are passed over. */
+/** Apply events. Events that were applied before are ignored. */
 function applyEvents(events) {
   const now = Date.now();
   for (const event of events) {
@@ -37,7 +37,7 @@ function applyEvents(events) {
   tidy = null;
 }
 
-/** What came since the version that is here; all of it where the service has started from an earlier one. */
+/** Request events since the current version, or the whole tree if the service has an earlier version. */
 async function catchUp() {
   if (tree.version < 0) return loadTree();
   const { version, events } = await read(`/taxonomy/events?since=${tree.version}`);
@@ -50,7 +50,7 @@ function hearTree({ events }) {
   applyEvents(events);
 }
 
-/** Children by parent (roots by null) in the order they are shown, and how many lie below and are new below each. */
+/** Children by parent (null for roots) in display order, with counts of descendants and of new ones. */
 function derived() {
   if (tidy) return tidy;
   const children = new Map([[null, []]]), below = new Map(), grown = new Map();
@@ -72,10 +72,10 @@ function derived() {
 const childrenOf = id => derived().children.get(id) ?? [];
 const isFresh = node => Date.now() - (tree.fresh.get(node.id) ?? 0) < FRESH;
 
-/** Known, but outside the tree: neither parent nor child, and not of the coarsest rank. */
+/** Unanchored: neither parent nor child, and not of the coarsest rank. */
 const isLoose = node => node.parent === null && node.rank !== tree.ranks[0] && !childrenOf(node.id).length;
 
-/** The node and those above it. */
+/** The node and its ancestors. */
 function lineage(node) {
   const line = [];
   for (let up = node; up; up = tree.nodes.get(up.parent)) line.push(up);
@@ -85,7 +85,7 @@ function lineage(node) {
 const namesOf = rank => [...tree.nodes.values()].filter(node => node.rank === rank);
 const findNode = (name, rank) => namesOf(rank).find(node => node.name === name);
 
-/** Classes whose names hold the words, those that begin with it first. */
+/** Classes whose names contain the query; names that start with it first. */
 function matches(nodes, query, most) {
   const words = plain(query).split(/\s+/).filter(Boolean);
   const found = nodes.filter(node => words.every(word => node.plain.includes(word)));
