@@ -82,7 +82,21 @@ PRINTED = HALO | dict.fromkeys(("lr_backbone", "lr_heads", "lr_prototypes", "lr_
 PRINTED |= {"mixing": "replay", "normalise": False, "adapter": True, "printed": True, "batch_statistics": True}
 PRINTED |= {"cluster": 1.0, "separation": 1.0, "lambda_": 0.1, "map_stride": 8}
 
+AMBER = {
+    "gamma": 0.5,
+    "stages": 0.5,
+    "side": 1.0,
+    "mirror": True,
+    "balance": 0.5,
+    "completion": "gated",
+    "window": 512,
+    "recency": 25.0,
+    "margin": 30.0,
+    "refresh": 128,
+    "calibration": 512,
+}
 DEFAULTS = {
+    "amber": AMBER,
     **dict.fromkeys(("er", "er_ace", "cbrs", "finetune"), REPLAY),
     "halo": HALO,
     "halo_printed": PRINTED,

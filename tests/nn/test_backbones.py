@@ -57,6 +57,25 @@ def test_efficientnet_equals_the_published_model(lite: Backbone, published: Any,
     assert fmap.shape == (2, lite.map_dim, -(-height // 16), -(-width // 16))
 
 
+def test_efficientnet_pools_two_earlier_stages(lite: Backbone) -> None:
+    pixels = images(2, 3, 64, 96)
+    with torch.no_grad():
+        *stages, features = lite.pooled(pixels)
+        assert torch.equal(features, lite(pixels)[0])
+        for stage, stride in zip(stages, (16, 32), strict=True):
+            lite.use_map(stride)
+            torch.testing.assert_close(stage, lite(pixels)[1].mean((2, 3)))
+    lite.use_map(16)
+    assert [stage.shape[1] for stage in stages] == list(lite.stages) == [112, 320]
+
+
+def test_a_wrapped_network_has_its_features_alone() -> None:
+    backbone = wrap(nn.Conv2d(3, 10, kernel_size=8, stride=8))
+    (features,) = backbone.pooled(images(2, 3, 32, 32))
+    assert torch.equal(features, backbone(images(2, 3, 32, 32))[0])
+    assert backbone.stages == ()
+
+
 @pytest.mark.parametrize(("stride", "channels"), [(8, 40), (16, 112), (32, 320)])
 def test_any_map_of_efficientnet_can_be_chosen(published: Any, stride: int, channels: int) -> None:
     backbone, pixels = load("efficientnet_lite0"), images(2, 3, 64, 96)

@@ -95,9 +95,23 @@ def test_hub_transformer_gives_class_token_and_patches(kind: str, tmp_path: Path
     torch.testing.assert_close(fmap[:, :, 1, 2], tokens[:, -16 + 1 * 4 + 2], atol=1e-5, rtol=1e-4)
     width = 16 if kind == "dinov3_vit" else 12
     assert (backbone.dim, backbone.map_dim) == (width, width)
+    stage, again = backbone.pooled(pixels)
+    torch.testing.assert_close(again, features)
+    torch.testing.assert_close(stage, _after_the_first_block(backbone, x).mean(1), atol=1e-5, rtol=1e-4)
+    assert backbone.stages == (width,)
     larger = backbone(images(2, 3, 40, 64))
     assert larger[0].shape == (2, width)
     assert larger[1].shape == (2, width, 5, 8)
+
+
+def _after_the_first_block(backbone: Any, x: Tensor) -> Tensor:
+    """Patch tokens (B, 16, width) that the second of two blocks gets."""
+    caught: list[Tensor] = []
+    blocks = next(m for m in backbone.model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == 2)
+    handle = blocks[1].register_forward_pre_hook(lambda _, inputs: caught.append(inputs[0]))
+    backbone.encode(x)
+    handle.remove()
+    return caught[0][:, -16:]
 
 
 def _without_masking(model: Any, x: Tensor) -> Tensor:
@@ -123,6 +137,10 @@ def test_hub_stages_give_pooled_features_and_the_map_of_each_stage(kind: str, tm
     torch.testing.assert_close(fmap, out.hidden_states[3], atol=1e-5, rtol=1e-4)
     assert fmap.shape == (2, backbone.map_dim, 4, 2)
     assert (backbone.dim, backbone.map_dim) == (20, 16)
+    stage, again = backbone.pooled(pixels)
+    torch.testing.assert_close(again, features)
+    torch.testing.assert_close(stage, out.hidden_states[3].mean((2, 3)), atol=1e-5, rtol=1e-4)
+    assert backbone.stages == (16,)
     for stage, stride in enumerate((4, 8, 16, 32), 1):
         backbone.use_map(stride)
         torch.testing.assert_close(backbone(pixels)[1], out.hidden_states[stage], atol=1e-5, rtol=1e-4)

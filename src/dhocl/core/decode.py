@@ -54,6 +54,22 @@ def path_scores(probabilities: dict[int, Tensor], paths: Tensor) -> Tensor:
     return score.softmax(1)
 
 
+def chain_scores(marginals: dict[int, Tensor], taxonomy: Taxonomy) -> Tensor:
+    """(B, paths) posterior over paths, from marginals (B, classes) of a distribution over paths.
+
+    The probability of a path is that of its coarsest class, times that of each further class among its siblings.
+    """
+    paths = known_paths(taxonomy)
+    score = torch.zeros(())
+    for place, (level, p) in enumerate(marginals.items()):
+        siblings, group = torch.unique(taxonomy.parent_nodes(level), return_inverse=True)
+        total = p.new_zeros(len(p), len(siblings)).index_add(1, group, p)
+        total[:, siblings == UNKNOWN] = 1  # a class without a known parent: no siblings
+        share = (p / total[:, group].clamp_min(1e-12)).clamp_min(1e-12).log()
+        score = score + torch.cat([share, share.new_zeros(len(p), 1)], 1)[:, paths[:, place]]  # -1 picks 0
+    return score.softmax(1)
+
+
 class Beliefs(NamedTuple):
     """Predictions of B images: of each level independently, and of the known paths."""
 
@@ -80,7 +96,8 @@ class Beliefs(NamedTuple):
         return self.paths[best], probability
 
 
-def believe(levels: dict[int, Tensor], taxonomy: Taxonomy) -> Beliefs:
-    """Beliefs from probabilities (B, classes) per level."""
+def believe(levels: dict[int, Tensor], taxonomy: Taxonomy, coherent: bool = False) -> Beliefs:
+    """Beliefs from probabilities (B, classes) per level; coherent ones are marginals of a distribution over paths."""
     paths = known_paths(taxonomy)
-    return Beliefs(levels, path_scores(levels, paths), paths)
+    posterior = chain_scores(levels, taxonomy) if coherent else path_scores(levels, paths)
+    return Beliefs(levels, posterior, paths)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -39,10 +39,10 @@ class AmberSettings(Settings):
     side: float = 1.0  # side of the images that the network sees, relative to those of the stream
     mirror: bool = True  # average the features of an image and its mirror image, where mirroring keeps the class
     balance: float = 0.5  # exponent of the correction for frequent classes; 0: none
-    completion: bool = True  # complete labels downward
+    completion: Literal["gated", "always", "never"] = "gated"  # complete labels downward; gated: see `margin`
     window: int = 512  # samples that wait for later labels
     recency: float = 25.0  # samples over which the classes nearby change
-    margin: float = 30.0  # log-likelihood by which recency must explain labels better, for completion
+    margin: float = 30.0  # log-likelihood by which recency must explain the labels better, for completion=gated
     refresh: int = 128  # samples between completions
     calibration: int = 512  # features of leaves kept to fit reliabilities
 
@@ -96,8 +96,6 @@ class Window:
 class Clock:
     """Counters, recent labels, and how well recency explains them."""
 
-    training_only = True
-
     def __init__(self) -> None:
         self.seen = 0
         self.refreshed = 0  # samples seen at the last completion
@@ -126,7 +124,7 @@ class Solution(NamedTuple):
 
 
 class Amber(Learner):
-    """Stores features instead of images. `predict` solves the regressions when something was learned since."""
+    """Stores features instead of images. The regressions are solved when something is to be predicted."""
 
     coherent = True
 
@@ -141,6 +139,7 @@ class Amber(Learner):
         self.reliability = Reliability()
         self.tree = Tree()
         self._solution: Solution | None = None
+        self._solved_at = 0  # samples seen by then
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         phi, clock = self.features.kept(batch.x), self.clock
@@ -153,19 +152,24 @@ class Amber(Learner):
         clock.seen += len(phi)
         clock.recent = torch.cat([clock.recent, batch.y])[-RECENT:]
         if clock.seen - clock.refreshed >= min(self.settings.refresh, clock.refreshed // GROWTH):
-            if self.settings.completion:
+            if self.settings.completion != "never":
                 self._complete(table)
             clock.refreshed = clock.seen
             if clock.seen >= clock.fitted * (1 + 1 / GROWTH):
                 self._fit(table)
                 clock.fitted = clock.seen
-        self._solution = None
         return self._stats()
 
-    @torch.no_grad()
     def predict(self, x: Tensor) -> dict[int, Tensor]:
-        phi = self.features.kept(x)
-        solution = self._solved()
+        return self._predict(x, lag=0)
+
+    def foresee(self, x: Tensor) -> dict[int, Tensor]:
+        """By a solution that may be up to `refresh` samples old."""
+        return self._predict(x, self.settings.refresh)
+
+    @torch.no_grad()
+    def _predict(self, x: Tensor, lag: int) -> dict[int, Tensor]:
+        phi, solution = self.features.kept(x), self._solved(lag)
         outputs = {level: phi @ W.t() for level, W in solution.weights.items()}
         return self.reliability.probabilities(outputs, solution.leaves)
 
@@ -173,7 +177,7 @@ class Amber(Learner):
         """Complete the labels in the window downward. Those that leave it are added to the statistics."""
         clock, window, s = self.clock, self.window, self.settings
         self._compare_recency(table)
-        if clock.advantage > s.margin:
+        if s.completion == "always" or clock.advantage > s.margin:
             logits = {}
             for level in table.levels[1:]:
                 A, M, _ = self.statistics.system(level, table)
@@ -231,14 +235,15 @@ class Amber(Learner):
         return balance(N, table.leaves[:, table.levels.index(level)], self.settings.balance)
 
     @torch.no_grad()
-    def _solved(self) -> Solution:
-        if self._solution is None:
+    def _solved(self, lag: int) -> Solution:
+        """Not older than `lag` samples."""
+        if self._solution is None or self.clock.seen - self._solved_at > lag:
             table, weights = self.tree.table, {}
             for level in table.levels:
                 A, M, N = self._system(level, table)
                 W = solve(factor(A, self.settings.gamma), M)
                 weights[level] = self._balance(level, N, table)[:, None] * W
-            self._solution = Solution(weights, table.leaves)
+            self._solution, self._solved_at = Solution(weights, table.leaves), self.clock.seen
         return self._solution
 
     def _stats(self) -> dict[str, float]:
@@ -250,8 +255,12 @@ class Amber(Learner):
         return self.memory.nodes
 
     def reader(self) -> Self:
-        self._solved()
+        self._solved(lag=0)
         return super().reader()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._solution = None
 
     def components(self) -> dict[str, Stateful]:
         return {

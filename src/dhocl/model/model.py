@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from dhocl.core.decode import Beliefs, merge_synonyms
+from dhocl.core.decode import Beliefs, believe, merge_synonyms
 from dhocl.core.errors import InputError, check_choice, check_least
 from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.knowledge import Background, Chain, Curator, KnowledgeSource, Oracle, Silent, Statement
@@ -161,7 +161,7 @@ class Model:
         """Calibrated predictions of images (B, 3, H, W) uint8, by level and over the known paths."""
         if not len(self.taxonomy):
             raise InputError("nothing is learned yet: observe a batch first")
-        return self.calibration(merge_synonyms(self.learner.predict(x), self.taxonomy), self.taxonomy)
+        return self._decode(self.learner.predict(x))
 
     def probabilities(self, x: Tensor, decode: Literal["level", "path"] = "path") -> dict[int, Tensor]:
         """(B, classes) per level, with classes in the order of `taxonomy.nodes(level)`.
@@ -245,12 +245,19 @@ class Model:
         tree = self.taxonomy
         if not len(tree):
             return None
-        beliefs = self.beliefs(x)
+        beliefs = self._decode(self.learner.foresee(x))
         known = [row for row, label in enumerate(labels) if label in tree]
-        if known:
+        if known and not self.learner.coherent:
             nodes = torch.tensor([tree.id(labels[row]) for row in known])
             self.calibration.update(beliefs, known, nodes, tree)
         return beliefs
+
+    def _decode(self, p: dict[int, Tensor]) -> Beliefs:
+        """Beliefs from the probabilities of the learner, calibrated unless it does that itself."""
+        merged = merge_synonyms(p, self.taxonomy)
+        if self.learner.coherent:
+            return believe(merged, self.taxonomy, coherent=True)
+        return self.calibration(merged, self.taxonomy)
 
     def _announce(self, label: Label, parent: Label) -> None:
         tree, above = self.taxonomy, self.taxonomy.id(parent)

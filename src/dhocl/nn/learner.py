@@ -77,6 +77,10 @@ class Learner(ABC):
     def predict(self, x: Tensor) -> dict[int, Tensor]:
         """(B, 3, H, W) uint8 -> probabilities (B, classes) per level, with the classes of the last `learn`."""
 
+    def foresee(self, x: Tensor) -> dict[int, Tensor]:
+        """`predict` for a batch that is about to be learned. May lag behind by some batches where that saves work."""
+        return self.predict(x)
+
     @abstractmethod
     def components(self) -> dict[str, Stateful]:
         """All state that changes in training, by name, for checkpoints. State is loaded in this order."""

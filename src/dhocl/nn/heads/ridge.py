@@ -110,15 +110,26 @@ class Statistics:
 
     def add_soft(self, phi: Tensor, targets: Tensor, level: int) -> None:
         """Add soft targets (b, C) of a level for samples phi (b, D) whose label is coarser."""
-        old, width = self.soft.get(level), targets.shape[1]
-        known = 0 if old is None else len(old.N)
-        if old is None or width > known:
-            A = torch.zeros(self.dim, self.dim) if old is None else old.A
-            M, N = torch.zeros(max(width, known), self.dim), torch.zeros(max(width, known))
-            if old is not None:
-                M[:known], N[:known] = old.M, old.N
-            old = self.soft[level] = System(A, M, N)
-        old.add(phi, F.pad(targets, (0, len(old.N) - width)))
+        system = self._soft(level, targets.shape[1])
+        system.add(phi, F.pad(targets, (0, len(system.N) - targets.shape[1])))
+
+    def _soft(self, level: int, width: int) -> System:
+        """The sums of soft targets of a level, with at least `width` rows."""
+        old = self.soft.get(level, System(torch.zeros(self.dim, self.dim), torch.zeros(0, self.dim), torch.zeros(0)))
+        more = max(0, width - len(old.N))
+        self.soft[level] = System(old.A, F.pad(old.M, (0, 0, 0, more)), F.pad(old.N, (0, more))) if more else old
+        return self.soft[level]
+
+    def join(self, other: Statistics) -> None:
+        """Add the sums of other samples, labelled with nodes of the same tree."""
+        self.grow(len(other.counts.filled))
+        self.sums.filled[: len(other.sums.filled)] += other.sums.filled
+        self.counts.filled[: len(other.counts.filled)] += other.counts.filled
+        for level, gram in other.grams.items():
+            self.grams.setdefault(level, torch.zeros(self.dim, self.dim)).add_(gram)
+        for level, system in other.soft.items():
+            for mine, part in zip(self._soft(level, len(system.N)), system, strict=True):
+                mine[: len(part)] += part
 
     def system(self, level: int, table: TreeTable) -> System:
         """The normal equations of a level, by the tree as it is now.

@@ -1,0 +1,50 @@
+"""Decoding of coherent levels: the distribution over paths is recovered from its marginals."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dhocl.core.decode import Beliefs, believe, known_paths
+from dhocl.core.taxonomy import Label, Taxonomy
+from tests.helpers.tensors import normal
+from tests.helpers.trees import apply, balanced_tree, changes
+
+
+def marginals(posterior: torch.Tensor, tree: Taxonomy) -> dict[int, torch.Tensor]:
+    blank = {level: torch.zeros(len(posterior), width) for level, width in tree.widths.items()}
+    return Beliefs(blank, posterior, known_paths(tree)).marginals()
+
+
+def test_marginals_of_a_complete_tree_give_the_posterior_back() -> None:
+    tree = balanced_tree(2, 3, 2)
+    posterior = normal(5, 12).mul(2).softmax(1)
+    torch.testing.assert_close(believe(marginals(posterior, tree), tree, coherent=True).posterior, posterior)
+
+
+def test_leaves_of_different_depth() -> None:
+    tree = balanced_tree(2)
+    for name in ("a", "b"):
+        tree.link(tree.add(Label(name, 2)), 0)  # skips level 1
+    tree.link(tree.add(Label("c", 1)), 1)
+    assert known_paths(tree).tolist() == [[0, -1, 0], [0, -1, 1], [1, 0, -1]]
+    posterior = torch.tensor([[0.5, 0.2, 0.3]])
+    torch.testing.assert_close(believe(marginals(posterior, tree), tree, coherent=True).posterior, posterior)
+
+
+def test_a_class_without_a_parent_competes_with_its_own_probability() -> None:
+    tree = balanced_tree(1, 2)
+    tree.add(Label("loose", 1))
+    p = {0: torch.tensor([[1.0]]), 1: torch.tensor([[0.3, 0.3, 0.4]])}
+    posterior = believe(p, tree, coherent=True).posterior
+    torch.testing.assert_close(posterior, torch.tensor([[0.5, 0.5, 0.4]]) / 1.4)
+
+
+@given(changes(), st.integers(0, 9))
+def test_it_is_a_distribution_whatever_the_tree(history: list[tuple[str, int, int]], seed: int) -> None:
+    tree = apply([("add", 0, 0), *history])
+    p = {level: normal(2, width, seed=seed).softmax(1) for level, width in tree.widths.items()}
+    posterior = believe(p, tree, coherent=True).posterior
+    assert torch.isfinite(posterior).all()
+    torch.testing.assert_close(posterior.sum(1), torch.ones(2))

@@ -1,0 +1,411 @@
+"""AMBER against a slow recomputation, sample by sample; its window, gate and balance; revisions of the tree."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dhocl.checks import LEAVES, assert_valid, exam, feed, pictures, setup, stream
+from dhocl.core.decode import merge_synonyms
+from dhocl.core.table import TreeTable
+from dhocl.core.taxonomy import Label, Taxonomy
+from dhocl.knowledge import Curator, Oracle
+from dhocl.methods import amber
+from dhocl.methods.amber import Amber, AmberSettings, balance
+from dhocl.nn.heads.completion import DOUBT, FLOOR
+from dhocl.nn.learner import Batch
+from tests.helpers.trees import apply_one, balanced_tree
+
+PLAIN = AmberSettings(completion="never", mirror=False, calibration=0)
+
+
+# -- a slow AMBER ------------------------------------------------------------------------------------------------
+
+
+class Sample(NamedTuple):
+    phi: Tensor
+    node: int
+
+
+class Slow:
+    """The definition: all samples are kept; soft targets are recomputed when they are due, one by one."""
+
+    def __init__(self, learner: Amber) -> None:
+        self.learner = learner  # for its features, settings and reliabilities
+        self.samples: list[Sample] = []
+        self.soft: dict[int, dict[int, list[float]]] = {}  # sample -> level -> targets
+        self.refreshed = 0
+        self.advantage = 0.0
+
+    def learn(self, x: Tensor, y: Tensor, tree: Taxonomy) -> None:
+        self.samples += [Sample(*pair) for pair in zip(self.learner.features(x), y.tolist(), strict=True)]
+        s, n = self.learner.settings, len(self.samples)
+        if n - self.refreshed >= min(s.refresh, self.refreshed // 8):
+            self._gate(tree)
+            start = getattr(self, "left", 0)  # earlier samples have left the window for good
+            for i in range(start, n):
+                self.soft[i] = self._targets(i, tree, start) if s.completion == "always" else {}
+            self.left = max(start, n - s.window)
+            self.refreshed = n
+
+    def _kernel(self, i: int, j: int, width: float) -> float:
+        gap = abs(i - j)
+        return math.exp(-gap / width) if 0 < gap <= 6 * width else 0.0
+
+    def _prior(self, i: int, level: int, tree: Taxonomy, width: float) -> dict[int, float]:
+        prior = dict.fromkeys(tree.nodes(level).tolist(), 0.0)
+        for j, other in enumerate(self.samples):
+            if (node := at(other.node, level, tree)) is not None and len(self.samples) - j <= amber.RECENT:
+                prior[node] += self._kernel(i, j, width)
+        return prior
+
+    def _gate(self, tree: Taxonomy) -> None:
+        for level in tree.levels[1:]:
+            for coarser in tree.levels[: tree.levels.index(level)]:
+                for i in range(self.refreshed, len(self.samples)):
+                    own, above = (at(self.samples[i].node, h, tree) for h in (level, coarser))
+                    if own is None or above is None:
+                        continue
+                    same = [c for c in tree.nodes(level).tolist() if at(c, coarser, tree) == above]
+                    for sign, width in ((1, self.learner.settings.recency), (-1, amber.GLOBAL)):
+                        prior = self._prior(i, level, tree, width)
+                        total = sum(prior[c] for c in same) + DOUBT * (1 + len(same))
+                        self.advantage += sign * math.log((prior[own] + DOUBT) / total)
+
+    def _targets(self, i: int, tree: Taxonomy, start: int) -> dict[int, list[float]]:
+        node, s, found = self.samples[i].node, self.learner.settings, {}
+        label = tree.labels[node].level
+        for level in tree.levels[1:]:
+            if label >= level:
+                continue
+            z = self.weights(tree, level, self._committed(start)) @ self.samples[i].phi
+            prior = self._prior(i, level, tree, s.recency)
+            nodes = tree.nodes(level).tolist()
+            below = [c for c in nodes if at(c, label, tree) == tree.accepted(node)]
+            q = {c: (prior[c] + FLOOR) * math.exp(self.beta(level) * float(z[tree.column(c)])) for c in below}
+            inside = sum(prior[c] for c in below)
+            outside = sum(prior[c] for c in nodes if at(c, label, tree) is None)
+            trust = inside / (inside + outside + DOUBT)
+            found[level] = [q[c] / sum(q.values()) * trust if c in q else 0.0 for c in nodes]
+        return found
+
+    def beta(self, level: int) -> float:
+        """The β that the learner completed with: none is fitted here."""
+        return self.learner.reliability.beta(level)
+
+    def _committed(self, start: int) -> dict[int, dict[int, list[float]]]:
+        return {i: targets for i, targets in self.soft.items() if i < start}
+
+    def rows(self, tree: Taxonomy, level: int, soft: dict[int, dict[int, list[float]]]) -> tuple[Tensor, Tensor]:
+        """Targets (n, C) of all samples, and their features (n, D)."""
+        width = tree.widths[level]
+        targets = torch.zeros(len(self.samples), width, dtype=torch.float64)
+        for i, sample in enumerate(self.samples):
+            if (node := at(sample.node, level, tree)) is not None:
+                targets[i, tree.column(node)] = 1
+            elif level in soft.get(i, {}):
+                q = soft[i][level]
+                targets[i, : len(q)] = torch.tensor(q, dtype=torch.float64)
+        return targets, torch.stack([sample.phi for sample in self.samples]).double()
+
+    def weights(self, tree: Taxonomy, level: int, soft: dict[int, dict[int, list[float]]]) -> Tensor:
+        """(C, D) of ridge regression on weighted rows.
+
+        Samples of a finer level count by the share of them that have a class here, whether they have one or not.
+        """
+        targets, phi = self.rows(tree, level, soft)
+        A = self.learner.settings.gamma * torch.eye(phi.shape[1], dtype=torch.float64)
+        for finer in tree.levels:
+            labelled = [i for i, sample in enumerate(self.samples) if tree.labels[sample.node].level == finer]
+            known = [i for i in labelled if at(self.samples[i].node, level, tree) is not None]
+            for i in labelled:
+                mass = len(known) / len(labelled) if finer >= level else float(targets[i].sum())
+                A += mass * torch.outer(phi[i], phi[i])
+        return torch.linalg.solve(A, (targets.t() @ phi).t()).t().float()
+
+    def outputs(self, x: Tensor, tree: Taxonomy) -> dict[int, Tensor]:
+        """(B, C) per level, balanced."""
+        found = {}
+        for level in tree.levels:
+            targets, _ = self.rows(tree, level, self.soft)
+            n = targets.sum(0).clamp_min(0.5)
+            leaves = [c for c in range(len(tree)) if tree.accepted(c) == c and not tree.children(c)]
+            k = torch.tensor(
+                [max(1, sum(at(leaf, level, tree) == c for leaf in leaves)) for c in tree.nodes(level).tolist()]
+            )
+            scale = ((k / k.sum()) / (n / n.sum())).clamp_max(100) ** self.learner.settings.balance
+            found[level] = self.learner.features(x) @ self.weights(tree, level, self.soft).t() * scale.float()
+        return found
+
+
+def at(node: int, level: int, tree: Taxonomy) -> int | None:
+    """The class of a node at a level, if it is known."""
+    return next((a for a in tree.lineage(node) if tree.labels[a].level == level), None)
+
+
+def quick_outputs(learner: Amber, x: Tensor) -> dict[int, Tensor]:
+    """Before the levels are combined."""
+    solution = learner._solved(lag=0)
+    return {level: learner.features(x) @ W.t() for level, W in solution.weights.items()}
+
+
+@pytest.mark.parametrize("window", [10, 100])
+def test_it_equals_a_slow_recomputation(window: int) -> None:
+    """Several levels, a class without a place, completions that change until a sample leaves the window."""
+    settings = AmberSettings(window=window, refresh=16, completion="always", recency=5.0, mirror=False, calibration=0)
+    learner, tree, rng = Amber(setup(), settings), balanced_tree(2, 2, 2), np.random.default_rng(0)
+    loose = tree.add(Label("loose", 2))
+    slow = Slow(learner)
+    for step in range(7):
+        nodes = torch.from_numpy(rng.choice([*range(2 * (step % 2), len(tree) - 1, 2), loose], 8))
+        x = pictures(rng.integers(0, 4, 8).tolist(), rng)
+        learner.learn(Batch(x, nodes), tree)
+        slow.learn(x, nodes, tree)
+        if step == 4:
+            tree.link(loose, 2)  # late
+    expected = slow.outputs(exam()[0], tree)
+    learner.tree.table = TreeTable.of(tree)
+    for level, z in quick_outputs(learner, exam()[0]).items():
+        torch.testing.assert_close(z, expected[level], rtol=1e-3, atol=2e-4)
+    assert learner.clock.advantage == pytest.approx(slow.advantage, rel=1e-3, abs=1e-3)
+    assert any(q.sum() > 0 for q in learner.window.targets.values())
+
+
+def test_soft_targets_reach_the_prediction_from_the_window_and_after_it() -> None:
+    """Without them the outputs differ: the test above can not pass by leaving them out on both sides."""
+    found = {}
+    for completion in ("always", "never"):
+        for window in (4, 1000):
+            settings = AmberSettings(window=window, refresh=8, completion=completion, calibration=0)
+            learner = Amber(setup(), settings)
+            feed(learner, stream(12))
+            found[completion, window] = quick_outputs(learner, exam()[0])[1]
+    assert not torch.allclose(found["always", 4], found["never", 4], atol=1e-3)
+    assert not torch.allclose(found["always", 1000], found["never", 1000], atol=1e-3)
+    assert torch.equal(found["never", 4], found["never", 1000])
+
+
+# -- parts ---------------------------------------------------------------------------------------------------------
+
+
+def test_balance_compares_the_share_of_leaves_with_the_share_of_samples() -> None:
+    N, leaves = torch.tensor([6.0, 2.0, 0.0]), torch.tensor([0, 0, 1, -1])
+    share = torch.tensor([6.0, 2.0, 0.5]) / 8.5
+    wanted = torch.tensor([2.0, 1.0, 1.0]) / 4
+    torch.testing.assert_close(balance(N, leaves, 0.5), (wanted / share) ** 0.5)
+    assert balance(N, leaves, 0.0).tolist() == [1, 1, 1]
+    assert balance(torch.tensor([1e6, 0.0]), torch.tensor([0, 1]), 1.0)[1] == 100
+
+
+def drifting(learner: Amber, drift: bool = True) -> Amber:
+    """A root and 8 classes: two at a time, or all at random."""
+    tree, rng = balanced_tree(1, 8), np.random.default_rng(0)
+    for step in range(20):
+        nodes = rng.choice([0, 1 + step % 8 // 2], 16) if drift else rng.integers(0, 9, 16)
+        learner.learn(Batch(pictures(rng.integers(0, 4, 16).tolist(), rng), torch.from_numpy(nodes)), tree)
+    return learner
+
+
+def test_completion_waits_until_recency_explains_the_labels() -> None:
+    early, late, always = (
+        drifting(Amber(setup(), AmberSettings(calibration=0, **change)))
+        for change in ({}, {"margin": 1e9}, {"margin": 1e9, "completion": "always"})
+    )
+    assert early.clock.advantage == late.clock.advantage > early.settings.margin
+    assert late.window.targets == {}
+    for learner in (early, always):
+        assert learner.window.targets[1].sum() > 0
+
+
+def test_a_stream_without_drift_does_not_open_the_gate() -> None:
+    learner = drifting(Amber(setup(), AmberSettings(calibration=0)), drift=False)
+    assert learner.clock.advantage < 0
+    assert learner.window.targets == {}
+
+
+def test_the_window_holds_the_last_samples() -> None:
+    learner = Amber(setup(), AmberSettings(window=20, refresh=8, calibration=0))
+    curator = feed(learner, stream(10))
+    assert len(learner.window.y) == 20
+    assert learner.clock.recent.tolist()[-20:] == learner.window.y.tolist()
+    x, labels = stream(10)[-1]
+    torch.testing.assert_close(learner.window.phi[-8:], learner.features(x))
+    assert learner.window.y[-8:].tolist() == [curator.taxonomy.id(label) for label in labels]
+
+
+def test_few_labels_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amber, "RECENT", 12)
+    learner = Amber(setup(), AmberSettings(calibration=0))
+    feed(learner, stream(5))
+    assert len(learner.clock.recent) == 12
+    assert learner.clock.times.tolist() == list(range(28, 40))
+
+
+def test_it_completes_often_at_first_and_then_every_so_many_samples() -> None:
+    learner, refreshed = Amber(setup(), AmberSettings(refresh=16, calibration=0)), []
+    curator = Curator(Oracle(balanced_tree(2)))
+    for x, labels in stream(24):
+        feed(learner, [(x, labels)], curator)
+        refreshed.append(learner.clock.refreshed)
+    assert refreshed[:10] == [8, 16, 24, 32, 40, 48, 56, 64, 72, 72]
+    assert refreshed[-6:] == [152, 152, 168, 168, 184, 184]
+
+
+def test_reliabilities_are_fitted_to_leaves_as_if_they_had_not_been_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, seen = Amber(setup(), AmberSettings(completion="never")), []
+    fit = learner.reliability.fit
+    monkeypatch.setattr(learner.reliability, "fit", lambda z, y, table: (seen.append((z, y)), fit(z, y, table)))
+    batches = stream(6)
+    curator = feed(learner, batches)
+    tree = curator.taxonomy
+    z, y = seen[-1]
+    assert {tree.labels[node].level for node in y.tolist()} == {1}
+    slow = Slow(learner)
+    for x, labels in batches:
+        nodes = torch.tensor([tree.id(label) for label in labels])
+        slow.samples += [Sample(*pair) for pair in zip(learner.features(x), nodes.tolist(), strict=True)]
+    fine = [i for i, sample in enumerate(slow.samples) if tree.labels[sample.node].level == 1]
+    assert y.tolist() == [slow.samples[i].node for i in fine]
+    scale = {level: slow.outputs(exam()[0], tree)[level] for level in tree.levels}
+    plain = {level: learner.features(exam()[0]) @ slow.weights(tree, level, {}).t() for level in tree.levels}
+    everything = list(slow.samples)
+    for row, i in list(enumerate(fine))[::5]:
+        slow.samples = [sample for j, sample in enumerate(everything) if j != i]
+        for level in tree.levels:
+            without = slow.weights(tree, level, {}) @ everything[i].phi
+            factor = (scale[level] / plain[level])[0]  # of the balance, with all samples
+            torch.testing.assert_close(z[level][row], without * factor, rtol=1e-2, atol=1e-3)
+
+
+def test_probabilities_are_those_of_the_reliabilities() -> None:
+    learner = Amber(setup(), AmberSettings())
+    feed(learner, stream(10))
+    x, _ = exam()
+    assert learner.reliability.log_beta
+    expected = learner.reliability.probabilities(quick_outputs(learner, x), learner.tree.table.leaves)
+    for level, p in learner.predict(x).items():
+        torch.testing.assert_close(p, expected[level])
+
+
+def test_foresight_may_lag_and_prediction_may_not() -> None:
+    learner, x = Amber(setup(), AmberSettings(refresh=64)), exam()[0]
+    batches = stream(8)
+    curator = feed(learner, batches[:4])
+    old = learner._solved(lag=0)
+    feed(learner, batches[4:], curator)
+    assert learner.foresee(x)[1].shape == (40, len(old.weights[1]))
+    assert learner.predict(x)[1].shape == (40, 4)
+    feed(learner, stream(12, seed=2), curator)
+    assert learner._solved(lag=64) is not old
+
+
+def test_the_network_is_passed_once_for_foresight_and_learning() -> None:
+    prepared = setup()
+    learner = Amber(prepared, AmberSettings(mirror=False))
+    x, labels = stream(1)[0]
+    feed(learner, [(x, labels)])
+    again = x.clone()
+    worked = prepared.backbone.meter.pixels
+    learner.foresee(again)
+    feed(learner, [(again, labels)], Curator(Oracle(balanced_tree(1))))
+    assert prepared.backbone.meter.pixels - worked == len(x) * 32 * 32
+
+
+# -- revisions -----------------------------------------------------------------------------------------------------
+
+
+def learned(nodes: list[int], tree: Taxonomy, settings: AmberSettings = PLAIN) -> Amber:
+    learner, rng = Amber(setup(), settings), np.random.default_rng(3)
+    for start in range(0, len(nodes), 8):
+        y = torch.tensor(nodes[start : start + 8])
+        learner.learn(Batch(pictures([0, 1, 2, 3] * 2, rng)[: len(y)], y), tree)
+    return learner
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.integers(0, 6), min_size=8, max_size=24), st.integers(3, 6), st.integers(3, 6))
+def test_synonyms_are_as_if_they_had_been_one_class_from_the_start(nodes: list[int], synonym: int, into: int) -> None:
+    late, early = balanced_tree(1, 2, 2), balanced_tree(1, 2, 2)
+    learner = learned(nodes, late)
+    late.merge(synonym, into)
+    early.merge(synonym, into)
+    again = learned([early.accepted(node) for node in nodes], early)
+    empty = Batch(torch.zeros(0, 3, 32, 32, dtype=torch.uint8), torch.zeros(0, dtype=torch.long))
+    learner.learn(empty, late)
+    x, _ = exam()
+    for level, p in again.predict(x).items():
+        torch.testing.assert_close(learner.predict(x)[level], p, rtol=1e-3, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["add", "link", "unlink", "rename", "merge"]), st.integers(0, 30), st.integers(0, 30)
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_it_follows_whatever_happens_to_classes_whose_images_wait(history: list[tuple[str, int, int]]) -> None:
+    """Renamed, merged, split, re-parented; levels that appear late and between known ones; uneven trees."""
+    learner = Amber(setup(), AmberSettings(window=12, refresh=4, completion="always"))
+    tree, rng = balanced_tree(2, 2), np.random.default_rng(0)
+    for step, change in enumerate([("add", 1, 4), *history]):
+        apply_one(tree, *change)
+        y = torch.from_numpy(rng.integers(0, len(tree), 4))
+        learner.learn(Batch(pictures(rng.integers(0, 4, 4).tolist(), rng), tree.resolve(y)), tree)
+        if step % 5 == 0:
+            assert_valid(merge_synonyms(learner.predict(exam()[0]), tree), tree, 40)
+    assert_valid(learner.predict(exam()[0]), tree, 40)
+
+
+def test_links_that_never_come_leave_levels_to_themselves() -> None:
+    learner = Amber(setup(), AmberSettings(refresh=8, completion="always"))
+    curator = feed(learner, stream(8), Curator(Oracle(Taxonomy()), math.inf))
+    assert_valid(learner.predict(exam()[0]), curator.taxonomy, 40)
+    assert all(q.sum() == 0 for q in learner.window.targets.values())
+
+
+def test_it_learns_and_separates_the_leaves() -> None:
+    learner = Amber(setup(), AmberSettings())
+    tree = feed(learner, stream(30)).taxonomy
+    x, leaves = exam()
+    names = [tree.labels[node].name for node in tree.nodes(1).tolist()]
+    predicted = [LEAVES.index(names[column]) for column in learner.predict(x)[1].argmax(1).tolist()]
+    assert (torch.tensor(predicted) == leaves).double().mean() > 0.9
+
+
+def test_every_setting_changes_the_prediction() -> None:
+    """A setting that is ignored would leave it as it is."""
+    base: dict[str, Any] = {"refresh": 8, "completion": "always", "window": 16}
+    x, _ = exam()
+
+    def outputs(**change: Any) -> Tensor:
+        learner = Amber(setup(), AmberSettings(**base | change))
+        feed(learner, stream(14))
+        return learner.predict(x)[1]
+
+    usual = outputs()
+    for field, value in {
+        "gamma": 5.0,
+        "stages": 0.0,
+        "side": 2.0,
+        "mirror": False,
+        "balance": 0.0,
+        "completion": "never",
+        "window": 60,
+        "recency": 2.0,
+        "refresh": 32,
+        "calibration": 0,
+    }.items():
+        assert field in {f.name for f in dataclasses.fields(AmberSettings)}
+        assert not torch.equal(outputs(**{field: value}), usual), field

@@ -1,0 +1,116 @@
+"""Reliability of levels against enumeration of paths and a general optimiser."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from dhocl.core.table import TreeTable
+from dhocl.core.taxonomy import Label
+from dhocl.nn.heads.reliability import START, STIFFNESS, Reliability, fit, marginals, path_scores, sharpened, sharpness
+from tests.helpers.tensors import normal
+from tests.helpers.trees import balanced_tree
+
+
+def uneven() -> TreeTable:
+    """0 > (0, 1) and 1, without children; a loose class of the finer level."""
+    tree = balanced_tree(2)
+    for name in ("a", "b"):
+        tree.link(tree.add(Label(name, 1)), 0)
+    tree.add(Label("loose", 1))
+    return TreeTable.of(tree)
+
+
+def test_paths_score_by_weighted_outputs_and_means_where_they_have_no_class() -> None:
+    leaves = uneven().leaves
+    assert leaves.tolist() == [[1, -1], [0, 0], [0, 1], [-1, 2]]
+    z = {0: torch.tensor([[1.0, 3.0]]), 1: torch.tensor([[2.0, 4.0, 9.0]])}
+    scores = path_scores(z, {0: 10.0, 1: 100.0}, leaves)
+    assert scores.tolist() == [[30 + 500, 10 + 200, 10 + 400, 20 + 900]]
+
+
+def test_marginals_sum_over_the_paths_that_reach_a_level() -> None:
+    posterior = torch.tensor([[0.1, 0.2, 0.3, 0.4]])
+    p = marginals(posterior, uneven().leaves, {0: 2, 1: 3})
+    torch.testing.assert_close(p[0], torch.tensor([[0.5, 0.1]]) / 0.6)
+    torch.testing.assert_close(p[1], torch.tensor([[0.2, 0.3, 0.4]]) / 0.9)
+
+
+def test_sharpened() -> None:
+    p = torch.tensor([[0.5, 0.3, 0.2]])
+    torch.testing.assert_close(sharpened(p, 0.0), p)
+    squares = p**2
+    torch.testing.assert_close(sharpened(p, math.log(2)), squares / squares.sum())
+
+
+def test_sharpness_makes_confidence_equal_to_accuracy() -> None:
+    p = normal(200, 5).mul(3).softmax(1)
+    columns = torch.where(torch.arange(200) % 4 == 0, p.argmin(1), p.argmax(1))
+    confidence = sharpened(p, sharpness(p, columns)).max(1).values.mean()
+    assert confidence.item() == pytest.approx(0.75, abs=1e-3)
+
+
+def problem() -> tuple[list[Tensor], Tensor, Tensor]:
+    """Level 0 is informative, level 1 is noise."""
+    leaves = TreeTable.of(balanced_tree(3, 2)).leaves
+    own = torch.arange(60) % 6
+    z = [0.3 * normal(60, 3, seed=1), 0.3 * normal(60, 6, seed=2)]
+    z[0][torch.arange(60), leaves[own, 0]] += 0.5
+    return z, own, leaves
+
+
+def test_fit_finds_the_optimum_of_a_general_optimiser() -> None:
+    z, own, leaves = problem()
+    start = torch.tensor([1.0, 1.0])
+
+    def loss(log_beta: np.ndarray) -> float:
+        nll = 0.0
+        for i in range(60):
+            scores = [
+                sum(math.exp(log_beta[h]) * float(z[h][i, leaves[p, h]]) for h in range(2)) for p in range(len(leaves))
+            ]
+            top = max(scores)
+            nll += top + math.log(sum(math.exp(s - top) for s in scores)) - scores[int(own[i])]
+        return nll / 60 + STIFFNESS * float(((log_beta - 1.0) ** 2).sum())
+
+    best = minimize(loss, [1.0, 1.0], method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-8}).x
+    found = fit(z, own, leaves, start)
+    torch.testing.assert_close(found, torch.from_numpy(best).float(), atol=0.02, rtol=0)
+    assert found[0] > found[1]
+
+
+def test_reliability_predicts_calibrated_marginals_of_its_posterior() -> None:
+    table = TreeTable.of(balanced_tree(3, 2))
+    z, own, leaves = problem()
+    outputs = dict(enumerate(z))
+    reliability = Reliability()
+    assert reliability.beta(0) == pytest.approx(START)
+    y = table.nodes(1)[own]
+    reliability.fit(outputs, y, table)
+    expected = fit(z, own, leaves, torch.full((2,), math.log(START)))
+    assert [math.log(reliability.beta(h)) for h in (0, 1)] == pytest.approx(expected.tolist(), abs=1e-4)
+    score = sum(math.exp(expected[h]) * z[h][:, leaves[:, h]] for h in (0, 1))
+    p = marginals(score.softmax(1), leaves, {0: 3, 1: 6})
+    found = reliability.probabilities(outputs, leaves)
+    for h in (0, 1):
+        target = table.columns(y, h)
+        torch.testing.assert_close(found[h], sharpened(p[h], sharpness(p[h], target)), rtol=1e-3, atol=1e-4)
+
+
+def test_too_few_samples_leave_it_as_it_is() -> None:
+    table = TreeTable.of(balanced_tree(3, 2))
+    reliability = Reliability()
+    reliability.fit({0: normal(5, 3), 1: normal(5, 6)}, table.nodes(1)[:5], table)
+    assert reliability.log_beta == {}
+
+
+def test_state() -> None:
+    reliability, again = Reliability(), Reliability()
+    reliability.log_beta, reliability.log_exponent = {0: 1.5, 3: 2.5}, {3: -0.25}
+    again.load_state_dict(reliability.state_dict())
+    assert (again.log_beta, again.log_exponent) == ({0: 1.5, 3: 2.5}, {3: -0.25})

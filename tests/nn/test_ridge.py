@@ -1,0 +1,196 @@
+"""Additive ridge statistics against ridge regression on all rows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import Ridge
+from torch import Tensor
+
+from dhocl.core.errors import InputError
+from dhocl.core.table import TreeTable
+from dhocl.core.taxonomy import Label, Taxonomy
+from dhocl.nn.heads.ridge import Statistics, System, factor, leave_one_out, solve
+from tests.helpers.tensors import unit
+from tests.helpers.trees import apply_one, balanced_tree, completed_by_hand
+
+D = 6
+
+
+def labels(n: int, tree: Taxonomy, seed: int = 0) -> Tensor:
+    return torch.randint(len(tree), (n,), generator=torch.Generator().manual_seed(seed))
+
+
+def by_hand(phi: Tensor, y: Tensor, tree: Taxonomy, level: int) -> System:
+    """Row by row: a sample counts if the lineage of its label has a class at the level."""
+    width, place = tree.widths[level], tree.levels.index(level)
+    system = System(torch.zeros(D, D), torch.zeros(width, D), torch.zeros(width))
+    for row, node in zip(phi, y.tolist(), strict=True):
+        column = completed_by_hand(tree, node)[place]
+        if column != -1:
+            system.A.add_(torch.outer(row, row))
+            system.M[column] += row
+            system.N[column] += 1
+    return system
+
+
+def assert_close(a: System, b: System) -> None:
+    for one, other in zip(a, b, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_sums_equal_those_of_all_rows_completed_upward() -> None:
+    tree = balanced_tree(2, 2, 3)
+    phi, y = unit(50, D), labels(50, tree)
+    statistics = Statistics(D)
+    for start in range(0, 50, 7):
+        statistics.add(phi[start : start + 7], y[start : start + 7], TreeTable.of(tree))
+    for level in tree.levels:
+        assert_close(statistics.system(level, TreeTable.of(tree)), by_hand(phi, y, tree, level))
+
+
+def test_the_solution_is_ridge_regression() -> None:
+    tree = balanced_tree(3)
+    phi, y = unit(40, D), labels(40, tree)
+    statistics = Statistics(D)
+    statistics.add(phi, y, TreeTable.of(tree))
+    A, M, _ = statistics.system(0, TreeTable.of(tree))
+    expected = Ridge(0.3, fit_intercept=False).fit(phi.double(), torch.nn.functional.one_hot(y, 3).double()).coef_
+    torch.testing.assert_close(solve(factor(A, 0.3), M), torch.from_numpy(expected).float(), rtol=1e-4, atol=1e-5)
+
+
+def test_gram_matrices_count_by_the_share_of_samples_that_have_a_class() -> None:
+    tree = balanced_tree(2)
+    linked, loose = tree.add(Label("linked", 1)), tree.add(Label("loose", 1))
+    tree.link(linked, 0)
+    phi, y = unit(8, D), torch.tensor([linked, linked, linked, loose, 0, 1, 1, loose])
+    statistics = Statistics(D)
+    statistics.add(phi, y, TreeTable.of(tree))
+    A, M, N = statistics.system(0, TreeTable.of(tree))
+    fine = phi[[0, 1, 2, 3, 7]]
+    torch.testing.assert_close(A, phi[4:7].t() @ phi[4:7] + 3 / 5 * fine.t() @ fine)
+    torch.testing.assert_close(M, torch.stack([phi[:3].sum(0) + phi[4], phi[5] + phi[6]]))
+    assert N.tolist() == [4, 2]
+
+
+def test_a_label_finer_than_a_level_without_any_link_does_not_count_there() -> None:
+    tree = Taxonomy()
+    tree.add(Label("bird", 0))
+    tree.add(Label("robin", 1))
+    statistics = Statistics(D)
+    statistics.add(unit(3, D), torch.tensor([0, 1, 1]), TreeTable.of(tree))
+    A, _, N = statistics.system(0, TreeTable.of(tree))
+    torch.testing.assert_close(A, torch.outer(unit(3, D)[0], unit(3, D)[0]))
+    assert N.tolist() == [1]
+
+
+def test_links_that_come_late_count_as_if_they_had_been_there() -> None:
+    tree = Taxonomy()
+    for name, level in (("bird", 0), ("fish", 0), ("robin", 1), ("pike", 1)):
+        tree.add(Label(name, level))
+    phi, y = unit(20, D), labels(20, tree)
+    statistics = Statistics(D)
+    statistics.add(phi, y, TreeTable.of(tree))
+    for child, parent in ((2, 1), (3, 1), (2, 0)):  # the last moves a class
+        tree.link(child, parent)
+    assert_close(statistics.system(0, TreeTable.of(tree)), by_hand(phi, y, tree, 0))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=6))
+def test_merged_classes_count_as_if_they_had_been_one(merges: list[tuple[int, int]]) -> None:
+    tree = balanced_tree(2, 2, 2)
+    phi, y = unit(30, D), labels(30, tree)
+    soft = torch.rand(30, 8, generator=torch.Generator().manual_seed(1))
+    statistics = Statistics(D)
+    statistics.add(phi, y, TreeTable.of(tree))
+    statistics.add_soft(phi, soft, 2)
+    for node, into in merges:
+        apply_one(tree, "merge", node, into)
+    for level in tree.levels:
+        expected = by_hand(phi, y, tree, level)
+        if level == 2:
+            accepted = torch.zeros(30, 8).index_add_(1, tree.ancestors(2, 2), soft)
+            expected.add(phi, accepted)
+        assert_close(statistics.system(level, TreeTable.of(tree)), expected)
+
+
+def test_soft_targets_add_weighted_rows() -> None:
+    tree = balanced_tree(2, 2)
+    phi = unit(5, D)
+    first, then = torch.rand(5, 3), torch.rand(5, 4)
+    statistics = Statistics(D)
+    statistics.add(phi[:0], torch.zeros(0, dtype=torch.long), TreeTable.of(tree))
+    statistics.add_soft(phi, first, 1)
+    statistics.add_soft(phi, then, 1)  # a class more
+    statistics.add_soft(phi, first, 1)  # and fewer again
+    both = then.clone()
+    both[:, :3] += 2 * first
+    A, M, N = statistics.system(1, TreeTable.of(tree))
+    torch.testing.assert_close(A, sum(t.sum() * torch.outer(p, p) for t, p in zip(both, phi, strict=True)))
+    torch.testing.assert_close(M, both.t() @ phi)
+    torch.testing.assert_close(N, both.sum(0))
+
+
+def test_statistics_of_two_halves_add_up_to_those_of_the_whole() -> None:
+    tree = balanced_tree(2, 3)
+    phi, y, soft = unit(40, D), labels(40, tree), torch.rand(40, 6, generator=torch.Generator().manual_seed(2))
+    table = TreeTable.of(tree)
+    whole, first, second = Statistics(D), Statistics(D), Statistics(D)
+    whole.add(phi, y, table)
+    whole.add_soft(phi, soft, 1)
+    first.add(phi[:15], y[:15], table)
+    first.add_soft(phi[:15], soft[:15, :4], 1)
+    whole.add_soft(phi[:15], torch.cat([torch.zeros(15, 4), -soft[:15, 4:]], 1), 1)  # the first half had 4 classes
+    second.add(phi[15:], y[15:], table)
+    second.add_soft(phi[15:], soft[15:], 1)
+    first.join(second)
+    for level in (0, 1):
+        assert_close(first.system(level, table), whole.system(level, table))
+
+
+def test_leave_one_out_equals_regression_without_the_sample() -> None:
+    phi, y = unit(12, D), torch.arange(12) % 3
+    targets = torch.nn.functional.one_hot(y, 3).float()
+    L, M = factor(phi.t() @ phi, 0.5), targets.t() @ phi
+    found = leave_one_out(phi, y, L, M)
+    for i in range(12):
+        rest = [j for j in range(12) if j != i]
+        W = solve(factor(phi[rest].t() @ phi[rest], 0.5), targets[rest].t() @ phi[rest])
+        torch.testing.assert_close(found[i], W @ phi[i], rtol=1e-4, atol=1e-5)
+
+
+def test_adding_nodes_one_by_one_adds_zero_rows() -> None:
+    tree = Taxonomy()
+    statistics = Statistics(D)
+    phi = unit(20, D)
+    for place in range(20):
+        node = tree.add(Label(f"c{place}", 0))
+        statistics.add(phi[place : place + 1], torch.tensor([node]), TreeTable.of(tree))
+    tree.add(Label("without an image", 0))
+    _, M, N = statistics.system(0, TreeTable.of(tree))
+    torch.testing.assert_close(M, torch.cat([phi, torch.zeros(1, D)]))
+    assert N.tolist() == [1] * 20 + [0]
+
+
+def test_state() -> None:
+    tree = balanced_tree(2, 2)
+    statistics, again = Statistics(D), Statistics(D)
+    statistics.add(unit(9, D), labels(9, tree), TreeTable.of(tree))
+    statistics.add_soft(unit(9, D), torch.rand(9, 4), 1)
+    again.load_state_dict(statistics.state_dict())
+    more = labels(9, tree, seed=5)
+    for each in (statistics, again):
+        each.add(unit(9, D, seed=3), more, TreeTable.of(tree))
+    for level in (0, 1):
+        for one, other in zip(
+            statistics.system(level, TreeTable.of(tree)), again.system(level, TreeTable.of(tree)), strict=True
+        ):
+            assert torch.equal(one, other)
+
+
+def test_a_gamma_too_small_is_named() -> None:
+    with pytest.raises(InputError, match="gamma"):
+        factor(-torch.eye(3), 0.1)
