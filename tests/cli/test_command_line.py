@@ -17,7 +17,7 @@ from tests.helpers.small_runs import SMALL, command, dhocl, finish, flags
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--method", "magic"], "there is no method 'magic': choose one of halo, er"),
+        (["--method", "magic"], "there is no method 'magic': choose one of amber, halo"),
         (["--dataset", "moon"], "moon"),
         (["--backbone", "spine"], "spine"),
         (["--groups", "5000"], "--groups 5000"),
@@ -116,7 +116,7 @@ def test_methods_are_listed_on_a_line_each(capsys: pytest.CaptureFixture[str], m
     monkeypatch.setenv("COLUMNS", "80")
     _, output, _ = command(capsys, monkeypatch, "list", "methods")
     lines = output.splitlines()[1:]
-    assert len(lines) == len(METHODS) == 23
+    assert len(lines) == len(METHODS)
     for line, (name, method) in zip(lines, METHODS.items(), strict=True):
         assert line.split()[0] == name
         assert method.summary in line

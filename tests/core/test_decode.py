@@ -26,19 +26,14 @@ def test_marginals_of_a_complete_tree_give_the_posterior_back() -> None:
 def test_leaves_of_different_depth() -> None:
     tree = balanced_tree(2)
     for name in ("a", "b"):
-        tree.link(tree.add(Label(name, 2)), 0)  # skips level 1
-    tree.link(tree.add(Label("c", 1)), 1)
-    assert known_paths(tree).tolist() == [[0, -1, 0], [0, -1, 1], [1, 0, -1]]
-    posterior = torch.tensor([[0.5, 0.2, 0.3]])
-    torch.testing.assert_close(believe(marginals(posterior, tree), tree, coherent=True).posterior, posterior)
-
-
-def test_a_class_without_a_parent_competes_with_its_own_probability() -> None:
-    tree = balanced_tree(1, 2)
-    tree.add(Label("loose", 1))
-    p = {0: torch.tensor([[1.0]]), 1: torch.tensor([[0.3, 0.3, 0.4]])}
+        tree.link(tree.add(Label(name, 1)), 0)
+    tree.link(tree.add(Label("c", 2)), tree.id(Label("a", 1)))
+    tree.add(Label("loose", 2))
+    assert known_paths(tree).tolist() == [[1, -1, -1], [0, 1, -1], [0, 0, 0], [-1, -1, 1]]
+    p = {0: torch.tensor([[0.8, 0.2]]), 1: torch.tensor([[0.7, 0.3]]), 2: torch.tensor([[0.6, 0.4]])}
     posterior = believe(p, tree, coherent=True).posterior
-    torch.testing.assert_close(posterior, torch.tensor([[0.5, 0.5, 0.4]]) / 1.4)
+    expected = torch.tensor([[0.2, 0.8 * 0.3, 0.8 * 0.7 * 0.6, 0.8 * 0.7 * 0.4]])
+    torch.testing.assert_close(posterior, expected)
 
 
 @given(changes(), st.integers(0, 9))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import given
+from hypothesis import strategies as st
 
 from dhocl.core.decode import known_paths
 from dhocl.core.table import TreeTable
@@ -24,6 +25,7 @@ def test_it_says_what_the_taxonomy_says(history: list[tuple[str, int, int]]) -> 
     if len(tree):
         assert sorted(table.leaves.tolist()) == sorted(known_paths(tree).tolist())
     for node in range(len(tree)):
+        assert int(table.parents[node]) == tree.parent(node)
         assert bool(table.is_leaf[node]) == (tree.accepted(node) == node and not tree.children(node))
 
 
@@ -51,3 +53,14 @@ def test_state() -> None:
 
 def test_an_empty_tree() -> None:
     assert TreeTable.of(Taxonomy()).levels == []
+
+
+@given(changes(), st.integers(0, 30))
+def test_without_a_link_it_is_the_tree_with_that_link_removed(history: list[tuple[str, int, int]], place: int) -> None:
+    tree = apply([("add", 0, 0), *history])
+    table, node = TreeTable.of(tree), tree.accepted(place % len(tree))
+    parent = tree.parent(node)
+    tree.unlink(node)
+    assert table.without({node: parent}).paths.tolist() == tree.paths.tolist()
+    assert table.without({node: parent + 1}).paths.tolist() == table.paths.tolist()
+    assert table.without({len(tree): 0}).paths.tolist() == table.paths.tolist()

@@ -10,7 +10,7 @@ from dhocl.experiment import run as module
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.record import Record
 from dhocl.knowledge import Curator, Oracle
-from dhocl.nn.backbones import Backbone
+from dhocl.nn.backbones.simple import Tiny
 from tests.helpers.small_runs import SMALL, finish
 
 
@@ -83,8 +83,8 @@ def test_judged_in_parts_side_by_side_it_is_the_same(
     monkeypatch.setattr("dhocl.experiment.evaluate.PIXELS_AT_ONCE", 100 * 32 * 32)  # two chunks of four parts
     monkeypatch.setattr("dhocl.nn.backbones.parts.PART", 30 * 32 * 32)
     sizes = []
-    encode = Backbone._encode_pixels
-    monkeypatch.setattr(Backbone, "_encode_pixels", lambda f, x: (sizes.append(len(x)), encode(f, x))[1])
+    encode = Tiny.encode
+    monkeypatch.setattr(Tiny, "encode", lambda f, x: (sizes.append(len(x)), encode(f, x))[1])
     parts = finish(RunConfig(**SMALL), tmp_path / "parts")
     assert max(sizes) == 30
     assert parts.curve() == finished.curve()

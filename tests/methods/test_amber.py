@@ -24,7 +24,7 @@ from dhocl.nn.heads.completion import DOUBT, FLOOR
 from dhocl.nn.learner import Batch
 from tests.helpers.trees import apply_one, balanced_tree
 
-PLAIN = AmberSettings(completion="never", mirror=False, calibration=0)
+PLAIN = AmberSettings(completion="never", mirror=False, calibration=0, doubt=False)
 
 
 # -- a slow AMBER ------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def quick_outputs(learner: Amber, x: Tensor) -> dict[int, Tensor]:
 @pytest.mark.parametrize("window", [10, 100])
 def test_it_equals_a_slow_recomputation(window: int) -> None:
     """Several levels, a class without a place, completions that change until a sample leaves the window."""
-    settings = AmberSettings(window=window, refresh=16, completion="always", recency=5.0, mirror=False, calibration=0)
+    settings = dataclasses.replace(PLAIN, window=window, refresh=16, completion="always", recency=5.0)
     learner, tree, rng = Amber(setup(), settings), balanced_tree(2, 2, 2), np.random.default_rng(0)
     loose = tree.add(Label("loose", 2))
     slow = Slow(learner)
@@ -172,7 +172,7 @@ def test_it_equals_a_slow_recomputation(window: int) -> None:
         if step == 4:
             tree.link(loose, 2)  # late
     expected = slow.outputs(exam()[0], tree)
-    learner.tree.table = TreeTable.of(tree)
+    learner.tree.known = TreeTable.of(tree)
     for level, z in quick_outputs(learner, exam()[0]).items():
         torch.testing.assert_close(z, expected[level], rtol=1e-3, atol=2e-4)
     assert learner.clock.advantage == pytest.approx(slow.advantage, rel=1e-3, abs=1e-3)
@@ -262,7 +262,7 @@ def test_it_completes_often_at_first_and_then_every_so_many_samples() -> None:
 def test_reliabilities_are_fitted_to_leaves_as_if_they_had_not_been_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     learner, seen = Amber(setup(), AmberSettings(completion="never")), []
     fit = learner.reliability.fit
-    monkeypatch.setattr(learner.reliability, "fit", lambda z, y, table: (seen.append((z, y)), fit(z, y, table)))
+    monkeypatch.setattr(learner.reliability, "fit", lambda z, y, *rest: (seen.append((z, y)), fit(z, y, *rest)))
     batches = stream(6)
     curator = feed(learner, batches)
     tree = curator.taxonomy
@@ -290,7 +290,7 @@ def test_probabilities_are_those_of_the_reliabilities() -> None:
     feed(learner, stream(10))
     x, _ = exam()
     assert learner.reliability.log_beta
-    expected = learner.reliability.probabilities(quick_outputs(learner, x), learner.tree.table.leaves)
+    expected = learner.reliability.probabilities(quick_outputs(learner, x), learner.tree.known.leaves, {})
     for level, p in learner.predict(x).items():
         torch.testing.assert_close(p, expected[level])
 
@@ -317,6 +317,32 @@ def test_the_network_is_passed_once_for_foresight_and_learning() -> None:
     learner.foresee(again)
     feed(learner, [(again, labels)], Curator(Oracle(balanced_tree(1))))
     assert prepared.backbone.meter.pixels - worked == len(x) * 32 * 32
+
+
+def test_a_link_that_the_images_contradict_is_left_out_until_it_is_mended() -> None:
+    """Kinds that look like their colour; a quarter of them is linked below the wrong group."""
+    tree, rng = balanced_tree(4, 3), np.random.default_rng(0)
+    kinds = [(child, tree.column(tree.parent(child))) for child in tree.nodes(1).tolist()]
+    kinds += [(group, group) for group in range(4) for _ in range(3)]
+    strays = {child: (tree.parent(child) + 1) % 4 for child in tree.nodes(1).tolist()[::4]}
+    for stray, parent in strays.items():
+        tree.link(stray, parent)
+    learner = Amber(setup(), AmberSettings(completion="never"))
+
+    def learn(steps: int) -> None:
+        for _ in range(steps):
+            nodes, colours = zip(*(kinds[k] for k in rng.integers(0, len(kinds), 16)), strict=True)
+            learner.learn(Batch(pictures(colours, rng), torch.tensor(nodes)), tree)
+
+    learn(40)
+    assert learner.tree.doubted == strays
+    stray, parent = next(iter(strays.items()))
+    assert learner.tree.trusted.columns(torch.tensor([stray]), 0).tolist() == [-1]
+    x = pictures([0] * 20, rng)
+    assert (learner.predict(x)[0].argmax(1) == 0).double().mean() > 0.9
+    tree.link(stray, (parent + 3) % 4)
+    learn(1)
+    assert learner.tree.trusted.columns(torch.tensor([stray]), 0).tolist() == [(parent + 3) % 4]
 
 
 # -- revisions -----------------------------------------------------------------------------------------------------

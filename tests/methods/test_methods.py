@@ -94,6 +94,7 @@ AMBER = {
     "margin": 30.0,
     "refresh": 128,
     "calibration": 512,
+    "doubt": True,
 }
 DEFAULTS = {
     "amber": AMBER,

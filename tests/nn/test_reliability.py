@@ -12,7 +12,18 @@ from torch import Tensor
 
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import Label
-from dhocl.nn.heads.reliability import START, STIFFNESS, Reliability, fit, marginals, path_scores, sharpened, sharpness
+from dhocl.nn.heads.reliability import (
+    START,
+    STIFFNESS,
+    Placement,
+    Reliability,
+    fit,
+    level_scores,
+    marginals,
+    path_scores,
+    sharpened,
+    sharpness,
+)
 from tests.helpers.tensors import normal
 from tests.helpers.trees import balanced_tree
 
@@ -30,13 +41,22 @@ def test_paths_score_by_weighted_outputs_and_means_where_they_have_no_class() ->
     leaves = uneven().leaves
     assert leaves.tolist() == [[1, -1], [0, 0], [0, 1], [-1, 2]]
     z = {0: torch.tensor([[1.0, 3.0]]), 1: torch.tensor([[2.0, 4.0, 9.0]])}
-    scores = path_scores(z, {0: 10.0, 1: 100.0}, leaves)
+    scores = path_scores(z, torch.tensor([10.0, 100.0]), leaves, {})
     assert scores.tolist() == [[30 + 500, 10 + 200, 10 + 400, 20 + 900]]
+
+
+def test_a_class_without_a_place_scores_by_where_it_may_lie() -> None:
+    z, placed = torch.tensor([[1.0, 3.0]]), Placement(torch.tensor([2]), torch.tensor([[0.25, 0.75]]))
+    found = level_scores(z, 2.0, torch.tensor([1, 0, -1, -1]), placed)
+    expected = [6, 2, math.log(0.25 * math.exp(2) + 0.75 * math.exp(6)), 4]
+    torch.testing.assert_close(found, torch.tensor([expected]))
+    p = marginals(torch.tensor([[0.4, 0.3, 0.2, 0.1]]), torch.tensor([[1], [0], [-1], [-1]]), {0: 2}, {0: placed})
+    torch.testing.assert_close(p[0], torch.tensor([[0.3 + 0.05, 0.4 + 0.15]]) / 0.9)
 
 
 def test_marginals_sum_over_the_paths_that_reach_a_level() -> None:
     posterior = torch.tensor([[0.1, 0.2, 0.3, 0.4]])
-    p = marginals(posterior, uneven().leaves, {0: 2, 1: 3})
+    p = marginals(posterior, uneven().leaves, {0: 2, 1: 3}, {})
     torch.testing.assert_close(p[0], torch.tensor([[0.5, 0.1]]) / 0.6)
     torch.testing.assert_close(p[1], torch.tensor([[0.2, 0.3, 0.4]]) / 0.9)
 
@@ -79,7 +99,7 @@ def test_fit_finds_the_optimum_of_a_general_optimiser() -> None:
         return nll / 60 + STIFFNESS * float(((log_beta - 1.0) ** 2).sum())
 
     best = minimize(loss, [1.0, 1.0], method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-8}).x
-    found = fit(z, own, leaves, start)
+    found = fit(dict(enumerate(z)), own, leaves, {}, start)
     torch.testing.assert_close(found, torch.from_numpy(best).float(), atol=0.02, rtol=0)
     assert found[0] > found[1]
 
@@ -91,12 +111,12 @@ def test_reliability_predicts_calibrated_marginals_of_its_posterior() -> None:
     reliability = Reliability()
     assert reliability.beta(0) == pytest.approx(START)
     y = table.nodes(1)[own]
-    reliability.fit(outputs, y, table)
-    expected = fit(z, own, leaves, torch.full((2,), math.log(START)))
+    reliability.fit(outputs, y, table, {})
+    expected = fit(outputs, own, leaves, {}, torch.full((2,), math.log(START)))
     assert [math.log(reliability.beta(h)) for h in (0, 1)] == pytest.approx(expected.tolist(), abs=1e-4)
     score = sum(math.exp(expected[h]) * z[h][:, leaves[:, h]] for h in (0, 1))
-    p = marginals(score.softmax(1), leaves, {0: 3, 1: 6})
-    found = reliability.probabilities(outputs, leaves)
+    p = marginals(score.softmax(1), leaves, {0: 3, 1: 6}, {})
+    found = reliability.probabilities(outputs, leaves, {})
     for h in (0, 1):
         target = table.columns(y, h)
         torch.testing.assert_close(found[h], sharpened(p[h], sharpness(p[h], target)), rtol=1e-3, atol=1e-4)
@@ -105,7 +125,7 @@ def test_reliability_predicts_calibrated_marginals_of_its_posterior() -> None:
 def test_too_few_samples_leave_it_as_it_is() -> None:
     table = TreeTable.of(balanced_tree(3, 2))
     reliability = Reliability()
-    reliability.fit({0: normal(5, 3), 1: normal(5, 6)}, table.nodes(1)[:5], table)
+    reliability.fit({0: normal(5, 3), 1: normal(5, 6)}, table.nodes(1)[:5], table, {})
     assert reliability.log_beta == {}
 
 

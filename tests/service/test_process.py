@@ -72,7 +72,7 @@ def _peak(process: int) -> int:
         (["--host", "0.0.0.0"], "give a --token-file"),
         (["--protect-reading"], "needs a --token-file"),
         (["--token-file", "missing"], "can not be read"),
-        (["--levels", "a,a", "--backbone", "tiny"], "levels must be different"),
+        (["--levels", "a,a", "--backbone", "tiny"], "different names, coarsest first"),
         (["--levels", "a,,b", "--backbone", "tiny"], "separated by commas"),
         (["--levels", "a,b", "--method", "magic"], "there is no method 'magic'"),
         (["--levels", "a,b", "--backbone", "tiny", "--source", "wikipedia"], "no knowledge source"),

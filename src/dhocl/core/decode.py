@@ -54,20 +54,20 @@ def path_scores(probabilities: dict[int, Tensor], paths: Tensor) -> Tensor:
     return score.softmax(1)
 
 
-def chain_scores(marginals: dict[int, Tensor], taxonomy: Taxonomy) -> Tensor:
+def leaf_scores(marginals: dict[int, Tensor], paths: Tensor) -> Tensor:
     """(B, paths) posterior over paths, from marginals (B, classes) of a distribution over paths.
 
-    The probability of a path is that of its coarsest class, times that of each further class among its siblings.
+    A path has the probability of its last class, times that of paths that go on after the levels before. The marginals
+    of a level are those of the paths that reach it.
     """
-    paths = known_paths(taxonomy)
-    score = torch.zeros(())
-    for place, (level, p) in enumerate(marginals.items()):
-        siblings, group = torch.unique(taxonomy.parent_nodes(level), return_inverse=True)
-        total = p.new_zeros(len(p), len(siblings)).index_add(1, group, p)
-        total[:, siblings == UNKNOWN] = 1  # a class without a known parent: no siblings
-        share = (p / total[:, group].clamp_min(1e-12)).clamp_min(1e-12).log()
-        score = score + torch.cat([share, share.new_zeros(len(p), 1)], 1)[:, paths[:, place]]  # -1 picks 0
-    return score.softmax(1)
+    some = next(iter(marginals.values()))
+    score, going_on = some.new_zeros(len(some), len(paths)), some.new_ones(len(some), 1)
+    known = paths != UNKNOWN
+    for place, p in enumerate(marginals.values()):
+        ends = known[:, place] & ~known[:, place + 1 :].any(1)  # (paths,)
+        score[:, ends] = going_on * p[:, paths[ends, place]]
+        going_on = going_on * (1 - p[:, paths[ends, place]].sum(1, keepdim=True)).clamp_min(0)
+    return score / score.sum(1, keepdim=True).clamp_min(1e-12)
 
 
 class Beliefs(NamedTuple):
@@ -99,5 +99,5 @@ class Beliefs(NamedTuple):
 def believe(levels: dict[int, Tensor], taxonomy: Taxonomy, coherent: bool = False) -> Beliefs:
     """Beliefs from probabilities (B, classes) per level; coherent ones are marginals of a distribution over paths."""
     paths = known_paths(taxonomy)
-    posterior = chain_scores(levels, taxonomy) if coherent else path_scores(levels, paths)
+    posterior = leaf_scores(levels, paths) if coherent else path_scores(levels, paths)
     return Beliefs(levels, posterior, paths)

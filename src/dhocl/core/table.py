@@ -80,5 +80,25 @@ class TreeTable:
         """(paths, levels) columns of every class without a known child and of its ancestors, -1 where unknown."""
         return self.paths[self.is_leaf]
 
+    @cached_property
+    def parents(self) -> Tensor:
+        """(nodes,) node of the parent, -1 where unknown; for a synonym that of the accepted class."""
+        found = torch.full((len(self),), UNKNOWN)
+        for place, level in enumerate(self.levels):  # a finer level overrides
+            nodes, columns = self.nodes(level), self.paths[:, place]
+            above = (columns != UNKNOWN) & (self.node_levels > level)
+            found[above] = nodes[columns[above]]
+        return found
+
+    def without(self, links: dict[int, int]) -> TreeTable:
+        """The same tree without these links, node -> parent. Those that are not there have no effect."""
+        paths = self.paths.clone()
+        for node, parent in links.items():
+            if node < len(self) and self.parents[node] == parent:
+                place = self.levels.index(int(self.node_levels[node]))
+                below = self.paths[:, place] == self.paths[node, place]
+                paths[below, :place] = UNKNOWN
+        return TreeTable(self.levels, self.node_levels, paths)
+
     def state_dict(self) -> dict[str, Any]:
         return {"levels": self.levels, "node_levels": self.node_levels, "paths": self.paths}

@@ -21,8 +21,9 @@ from dhocl.core.settings import Settings
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.nn.features import StageFeatures
+from dhocl.nn.heads.anchoring import doubts, placement
 from dhocl.nn.heads.completion import complete, evidence, nearby, recency
-from dhocl.nn.heads.reliability import Reliability
+from dhocl.nn.heads.reliability import Placement, Placements, Reliability
 from dhocl.nn.heads.ridge import Statistics, System, factor, leave_one_out, solve
 from dhocl.nn.learner import Batch, Learner, Setup, Stateful
 from dhocl.nn.memory import Reservoir
@@ -45,6 +46,7 @@ class AmberSettings(Settings):
     margin: float = 30.0  # log-likelihood by which recency must explain the labels better, for completion=gated
     refresh: int = 128  # samples between completions
     calibration: int = 512  # features of leaves kept to fit reliabilities
+    doubt: bool = True  # leave out links that the images contradict
 
     positive = frozenset({"gamma", "side", "recency", "refresh"})
 
@@ -121,6 +123,7 @@ class Solution(NamedTuple):
 
     weights: dict[int, Tensor]  # (C, D) per level, coarsest first, balanced
     leaves: Tensor  # (paths, levels)
+    placements: Placements
 
 
 class Amber(Learner):
@@ -143,7 +146,8 @@ class Amber(Learner):
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         phi, clock = self.features.kept(batch.x), self.clock
-        self.tree.table = table = TreeTable.of(taxonomy)
+        self.tree.known = TreeTable.of(taxonomy)
+        table = self.tree.trusted
         self.statistics.add(phi, batch.y, table)
         self.window.push(phi, batch.y)
         self.memory.follow(taxonomy)
@@ -156,7 +160,9 @@ class Amber(Learner):
                 self._complete(table)
             clock.refreshed = clock.seen
             if clock.seen >= clock.fitted * (1 + 1 / GROWTH):
-                self._fit(table)
+                if self.settings.doubt:
+                    self.tree.doubt(doubts(self.statistics, self.tree.known, self.settings.gamma))
+                self._fit(self.tree.trusted)
                 clock.fitted = clock.seen
         return self._stats()
 
@@ -171,7 +177,7 @@ class Amber(Learner):
     def _predict(self, x: Tensor, lag: int) -> dict[int, Tensor]:
         phi, solution = self.features.kept(x), self._solved(lag)
         outputs = {level: phi @ W.t() for level, W in solution.weights.items()}
-        return self.reliability.probabilities(outputs, solution.leaves)
+        return self.reliability.probabilities(outputs, solution.leaves, solution.placements)
 
     def _complete(self, table: TreeTable) -> None:
         """Complete the labels in the window downward. Those that leave it are added to the statistics."""
@@ -215,15 +221,18 @@ class Amber(Learner):
         """Fit the reliabilities to stored samples, each as if it had not been learned."""
         stored = self.memory.read(table.is_leaf[self.memory.nodes].nonzero()[:, 0].numpy())
         phi, y = stored["phi"], stored["y"]
-        outputs = {}
+        outputs: dict[int, Tensor] = {}
+        placements: Placements = {}
         for level in table.levels:
             A, M, N = self._system(level, table)
             L, columns = factor(A, self.settings.gamma), table.columns(y, level)
-            z = torch.zeros(len(y), len(N))
             rows = columns != UNKNOWN
+            W = solve(L, M)
+            z = phi @ W.t()
             z[rows] = leave_one_out(phi[rows], columns[rows], L, M)
             outputs[level] = z * self._balance(level, N, table)
-        self.reliability.fit(outputs, y, table)
+            placements |= self._placed(level, W, table)
+        self.reliability.fit(outputs, y, table, placements)
 
     def _system(self, level: int, table: TreeTable) -> System:
         """Normal equations of all samples, with the soft targets of those in the window."""
@@ -234,16 +243,29 @@ class Amber(Learner):
     def _balance(self, level: int, N: Tensor, table: TreeTable) -> Tensor:
         return balance(N, table.leaves[:, table.levels.index(level)], self.settings.balance)
 
+    def _placed(self, level: int, W: Tensor, table: TreeTable) -> Placements:
+        """Where leaves below a level, without a known class there, may lie by their images: W (C, D)."""
+        counts, nodes = self.statistics.counts.filled, table.is_leaf.nonzero()[:, 0]
+        homeless = (table.node_levels[nodes] > level) & (table.columns(nodes, level) == UNKNOWN) & (counts[nodes] > 0)
+        rows = homeless.nonzero()[:, 0]
+        if not len(rows):
+            return {}
+        means = self.statistics.sums.filled[nodes[rows]] / counts[nodes[rows], None]
+        return {level: Placement(rows, placement(W, means))}
+
     @torch.no_grad()
     def _solved(self, lag: int) -> Solution:
         """Not older than `lag` samples."""
         if self._solution is None or self.clock.seen - self._solved_at > lag:
-            table, weights = self.tree.table, {}
+            table = self.tree.trusted
+            weights: dict[int, Tensor] = {}
+            placements: Placements = {}
             for level in table.levels:
                 A, M, N = self._system(level, table)
                 W = solve(factor(A, self.settings.gamma), M)
                 weights[level] = self._balance(level, N, table)[:, None] * W
-            self._solution, self._solved_at = Solution(weights, table.leaves), self.clock.seen
+                placements |= self._placed(level, W, table)
+            self._solution, self._solved_at = Solution(weights, table.leaves, placements), self.clock.seen
         return self._solution
 
     def _stats(self) -> dict[str, float]:
@@ -275,15 +297,29 @@ class Amber(Learner):
 
 
 class Tree:
-    """The tree at the last batch."""
+    """The tree at the last batch, and the links in it that the images contradict."""
 
     training_only = True
 
     def __init__(self) -> None:
-        self.table = TreeTable([], torch.zeros(0, dtype=torch.long), torch.zeros(0, 0, dtype=torch.long))
+        self.known = TreeTable([], torch.zeros(0, dtype=torch.long), torch.zeros(0, 0, dtype=torch.long))
+        self.doubted: dict[int, int] = {}  # node -> its parent
+        self._trusted: tuple[TreeTable, TreeTable] | None = None  # of which tree, without the doubted links
+
+    @property
+    def trusted(self) -> TreeTable:
+        """Without the doubted links."""
+        if self._trusted is None or self._trusted[0] is not self.known:
+            self._trusted = self.known, self.known.without(self.doubted) if self.doubted else self.known
+        return self._trusted[1]
+
+    def doubt(self, links: dict[int, int]) -> None:
+        self.doubted, self._trusted = links, None
 
     def state_dict(self) -> dict[str, Any]:
-        return self.table.state_dict()
+        doubted = {str(node): parent for node, parent in self.doubted.items()}
+        return self.known.state_dict() | {"doubted": doubted}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.table = TreeTable(list(state["levels"]), state["node_levels"].clone(), state["paths"].clone())
+        self.known = TreeTable(list(state["levels"]), state["node_levels"].clone(), state["paths"].clone())
+        self.doubt({int(node): parent for node, parent in state["doubted"].items()})

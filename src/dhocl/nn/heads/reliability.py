@@ -7,7 +7,7 @@ whose outputs are computed as if they had not been learned (`ridge.leave_one_out
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,28 +23,37 @@ FEWEST = 20  # samples for a fit
 SHARPEST = math.log(10.0)  # bound of |log| of the exponent in `sharpness`
 
 
-def path_scores(z: dict[int, Tensor], beta: dict[int, float], leaves: Tensor) -> Tensor:
-    """(B, paths) Σ_h β_h z_h. Where a path has no class, the mean output of the level counts.
+class Placement(NamedTuple):
+    """Where the classes of some paths may lie at a level above them, for paths without a known class there."""
 
-    z (B, C) per level, coarsest first; leaves (paths, levels) columns.
+    rows: Tensor  # (k,) of the paths
+    p: Tensor  # (k, C)
+
+
+Placements = dict[int, Placement]  # by level
+
+
+def level_scores(z: Tensor, beta: Tensor | float, columns: Tensor, placement: Placement | None) -> Tensor:
+    """(B, paths) β z of the class of each path, from outputs z (B, C) and columns (paths,).
+
+    A path without a known class gets log Σ_c p_c exp(β z_c) by its placement, or else the mean output.
     """
-    score = torch.zeros(())
-    for place, (level, outputs) in enumerate(z.items()):
-        score = score + beta[level] * _by_path(outputs, leaves[:, place])
-    return score
+    score = beta * torch.cat([z, z.mean(1, keepdim=True)], 1)[:, columns]  # -1 picks the mean
+    if placement is None:
+        return score
+    top = (beta * z).max(1, keepdim=True).values
+    placed = ((beta * z - top).exp() @ placement.p.t()).clamp_min(1e-30).log() + top  # (B, k)
+    return score.index_copy(1, placement.rows, placed)
 
 
-def _by_path(z: Tensor, columns: Tensor) -> Tensor:
-    """(B, C), (paths,) -> (B, paths)"""
-    return torch.cat([z, z.mean(1, keepdim=True)], 1)[:, columns]  # -1 picks the mean
-
-
-def marginals(posterior: Tensor, leaves: Tensor, widths: dict[int, int]) -> dict[int, Tensor]:
+def marginals(posterior: Tensor, leaves: Tensor, widths: dict[int, int], placements: Placements) -> dict[int, Tensor]:
     """(B, C) per level: the sum over the paths through each class, normalised over those that reach the level."""
     found = {}
     for place, (level, width) in enumerate(widths.items()):
         named = leaves[:, place] != UNKNOWN
         p = posterior.new_zeros(len(posterior), width).index_add(1, leaves[named, place], posterior[:, named])
+        if level in placements:
+            p = p + posterior[:, placements[level].rows] @ placements[level].p
         found[level] = p / p.sum(1, keepdim=True).clamp_min(1e-12)
     return found
 
@@ -67,22 +76,22 @@ def sharpness(p: Tensor, columns: Tensor) -> float:
     return low
 
 
-def fit(z: list[Tensor], own: Tensor, leaves: Tensor, start: Tensor) -> Tensor:
+def fit(z: dict[int, Tensor], own: Tensor, leaves: Tensor, placements: Placements, start: Tensor) -> Tensor:
     """(levels,) log β with the highest likelihood of the labels, near `start` (levels,).
 
     Args:
         z: (n, C) per level.
         own: (n,) index of the true path of each sample.
         leaves: (paths, levels) columns.
-        start: (levels,) log β of the last fit.
+        placements: of paths without a class at a level.
+        start: log β of the last fit.
     """
-    scores = torch.stack([_by_path(outputs, leaves[:, place]) for place, outputs in enumerate(z)])  # (levels, n, paths)
     log_beta = start.clone().requires_grad_()
     optimizer = torch.optim.LBFGS([log_beta], max_iter=ROUNDS, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        nll = cross_entropy(torch.einsum("h,hnp->np", log_beta.exp(), scores), own)
+        nll = cross_entropy(path_scores(z, log_beta.exp(), leaves, placements), own)
         value = nll + STIFFNESS * (log_beta - start).square().sum()
         value.backward()  # type: ignore[no-untyped-call]
         return value
@@ -90,6 +99,14 @@ def fit(z: list[Tensor], own: Tensor, leaves: Tensor, start: Tensor) -> Tensor:
     with torch.enable_grad():
         optimizer.step(loss)  # type: ignore[no-untyped-call]
     return log_beta.detach().clamp(-2, 7)
+
+
+def path_scores(z: dict[int, Tensor], beta: Tensor, leaves: Tensor, placements: Placements) -> Tensor:
+    """(B, paths) Σ_h β_h z_h: z (B, C) per level, coarsest first, beta (levels,), leaves (paths, levels)."""
+    score = torch.zeros(())
+    for place, (level, outputs) in enumerate(z.items()):
+        score = score + level_scores(outputs, beta[place], leaves[:, place], placements.get(level))
+    return score
 
 
 class Reliability:
@@ -102,16 +119,18 @@ class Reliability:
     def beta(self, level: int) -> float:
         return math.exp(self.log_beta.get(level, math.log(START)))
 
-    def posterior(self, z: dict[int, Tensor], leaves: Tensor) -> Tensor:
+    def posterior(self, z: dict[int, Tensor], leaves: Tensor, placements: Placements) -> Tensor:
         """(B, paths) from outputs (B, C) per level."""
-        return path_scores(z, {level: self.beta(level) for level in z}, leaves).softmax(1)
+        beta = torch.tensor([self.beta(level) for level in z])
+        return path_scores(z, beta, leaves, placements).softmax(1)
 
-    def probabilities(self, z: dict[int, Tensor], leaves: Tensor) -> dict[int, Tensor]:
+    def probabilities(self, z: dict[int, Tensor], leaves: Tensor, placements: Placements) -> dict[int, Tensor]:
         """(B, C) per level, calibrated marginals, from outputs (B, C) per level."""
-        p = marginals(self.posterior(z, leaves), leaves, {level: outputs.shape[1] for level, outputs in z.items()})
+        widths = {level: outputs.shape[1] for level, outputs in z.items()}
+        p = marginals(self.posterior(z, leaves, placements), leaves, widths, placements)
         return {level: sharpened(q, self.log_exponent.get(level, 0.0)) for level, q in p.items()}
 
-    def fit(self, z: dict[int, Tensor], y: Tensor, table: TreeTable) -> None:
+    def fit(self, z: dict[int, Tensor], y: Tensor, table: TreeTable, placements: Placements) -> None:
         """Fit to samples with outputs z (n, C) per level and labels y (n,), which are leaves of the tree.
 
         Labels above a leaf can not be used: the levels below have learned what was guessed of them.
@@ -119,15 +138,14 @@ class Reliability:
         if len(y) < FEWEST:
             return
         leaves, targets = table.leaves, table.paths[y]  # (paths, levels), (n, levels)
-        known = targets != UNKNOWN
-        own = (leaves[None] == targets[:, None]).all(2)  # (n, paths)
+        own = table.is_leaf.cumsum(0)[y] - 1  # (n,) index among the leaves
         start = torch.tensor([math.log(self.beta(level)) for level in table.levels])
-        log_beta = fit(list(z.values()), own.long().argmax(1), leaves, start)
+        log_beta = fit(z, own, leaves, placements, start)
         self.log_beta = dict(zip(table.levels, log_beta.tolist(), strict=True))
         widths = {level: table.width(level) for level in table.levels}
-        p = marginals(self.posterior(z, leaves), leaves, widths)
+        p = marginals(self.posterior(z, leaves, placements), leaves, widths, placements)
         for place, level in enumerate(table.levels):
-            rows = known[:, place]
+            rows = targets[:, place] != UNKNOWN
             if rows.sum() >= FEWEST:
                 self.log_exponent[level] = sharpness(p[level][rows], targets[rows, place])
 
