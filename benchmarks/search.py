@@ -4,14 +4,15 @@
 
 Backbone rates 1e-5, 1e-4 and 3e-4, head rates 1e-3 and 3e-3; streams of half the length of mini scale (CIFAR-100: 3,000
 images at 64 px, CUB-200: 1,500 at 96 px), evaluated on held-out training images. One setting is chosen for both data
-sets: the highest mean AAUC. Stop it at any time and call it again: finished runs are kept. DIR holds the published
-archives.
+sets: the highest mean AAUC. DIR holds the published archives.
+
+Results are added to docs/results/search.csv. What is in it is not run again: delete rows to repeat them.
 """
 
 from __future__ import annotations
 
+import csv
 import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +27,7 @@ from dhocl.experiment.sweep.folder import run_name
 from dhocl.methods import METHODS
 from dhocl.nn.learner import TrainSettings
 
+METRICS = ("AAUC", "FAUC", "MS")
 SETS = ("cifar100", "cub200")
 BACKBONE, HEADS = (1e-5, 1e-4, 3e-4), (1e-3, 3e-3)
 LONG = {"ccl_dc", "joint"}  # over 5 times the cost of replay: a third as many images
@@ -42,38 +44,63 @@ def job(method: str, dataset: str, rates: tuple[float, float], seed: int, data: 
     return Job(config, out / run_name(config))
 
 
+Key = tuple[str, str, float, float]  # method, data set, rates of backbone and heads
+Numbers = dict[str, float]
+
+
+def read(table: Path) -> dict[Key, Numbers]:
+    if not table.exists():
+        return {}
+    with table.open(newline="") as file:
+        return {
+            (row["method"], row["dataset"], float(row["lr_backbone"]), float(row["lr_heads"])): {
+                name: float(row[name]) for name in METRICS
+            }
+            for row in csv.DictReader(file)
+        }
+
+
+def write(table: Path, numbers: dict[Key, Numbers]) -> None:
+    with table.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["method", "dataset", "lr_backbone", "lr_heads", *METRICS])
+        for key, values in sorted(numbers.items()):
+            writer.writerow([*key, *(f"{values[name]:.4f}" for name in METRICS)])
+
+
 def main(
     methods: Annotated[list[str] | None, typer.Argument(help="All that train, if none is named.")] = None,
     data: Annotated[Path, typer.Option(help="Folder of the archives.")] = Path("data"),
     seed: Annotated[int, typer.Option(min=100, help="Reported seeds are below 100.")] = 100,
     workers: int = 0,
     out: Path = Path("runs/search"),
+    table: Path = Path("docs/results/search.csv"),
 ) -> None:
     grid = [(b, h) for b in BACKBONE for h in HEADS]
+    numbers = read(table)
     jobs = {
-        (method, dataset, rates): job(method, dataset, rates, seed, data, out)
+        (method, dataset, *rates): job(method, dataset, rates, seed, data, out)
         for rates in grid
         for method in methods or TRAINED
         for dataset in SETS
+        if (method, dataset, *rates) not in numbers
     }
     waiting = [each for each in jobs.values() if not each.finished]
     watch_sweep(start(waiting, "local", workers, None), waiting, quiet=False)
-    numbers = {
-        key: {name: summary[name] for name in ("AAUC", "FAUC", "MS")}
-        for key, each in jobs.items()
-        if each.finished and (summary := Record(each.folder).summary())
-    }
-    (out / "numbers.json").write_text(json.dumps([[*key, value] for key, value in numbers.items()], indent=1))
+    for key, each in jobs.items():
+        if each.finished:
+            numbers[key] = {name: Record(each.folder).summary()[name] for name in METRICS}
+    write(table, numbers)
     print("| method | backbone | heads | CIFAR-100 AAUC / FAUC / MS | CUB-200 AAUC / FAUC / MS | mean AAUC |")
     print("|---|---:|---:|---|---|---:|")
     for method in methods or TRAINED:
         means = {
-            rates: sum(numbers[method, dataset, rates]["AAUC"] for dataset in SETS) / len(SETS)
+            rates: sum(numbers[method, dataset, *rates]["AAUC"] for dataset in SETS) / len(SETS)
             for rates in grid
-            if all((method, dataset, rates) in numbers for dataset in SETS)
+            if all((method, dataset, *rates) in numbers for dataset in SETS)
         }
         for rates, mean in means.items():
-            cells = [numbers[method, dataset, rates] for dataset in SETS]
+            cells = [numbers[method, dataset, *rates] for dataset in SETS]
             shown = " | ".join(f"{cell['AAUC']:.1f} / {cell['FAUC']:.1f} / {cell['MS']:.2f}" for cell in cells)
             best = "**" if mean == max(means.values()) else ""
             print(f"| {method} | {rates[0]:g} | {rates[1]:g} | {shown} | {best}{mean:.1f}{best} |")
