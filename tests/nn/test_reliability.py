@@ -13,16 +13,18 @@ from torch import Tensor
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import Label
 from dhocl.nn.heads.reliability import (
+    FLAT,
+    SHAPE,
     START,
     STIFFNESS,
     Placement,
     Reliability,
+    calibrated,
     fit,
+    fit_shape,
     level_scores,
     marginals,
     path_scores,
-    sharpened,
-    sharpness,
 )
 from tests.helpers.tensors import normal
 from tests.helpers.trees import balanced_tree
@@ -61,18 +63,35 @@ def test_marginals_sum_over_the_paths_that_reach_a_level() -> None:
     torch.testing.assert_close(p[1], torch.tensor([[0.2, 0.3, 0.4]]) / 0.9)
 
 
-def test_sharpened() -> None:
-    p = torch.tensor([[0.5, 0.3, 0.2]])
-    torch.testing.assert_close(sharpened(p, 0.0), p)
-    squares = p**2
-    torch.testing.assert_close(sharpened(p, math.log(2)), squares / squares.sum())
+def test_calibrated_mixes_a_sharp_and_a_flat_version() -> None:
+    p, shape = torch.tensor([[0.5, 0.3, 0.2]]), torch.tensor([math.log(2.0), 0.0])
+    sharp, flat = p**2, p ** (2 / FLAT)
+    torch.testing.assert_close(calibrated(p, shape), (sharp / sharp.sum() + flat / flat.sum()) / 2)
+    torch.testing.assert_close(calibrated(p, torch.tensor([0.0, -30.0])), p)
 
 
-def test_sharpness_makes_confidence_equal_to_accuracy() -> None:
-    p = normal(200, 5).mul(3).softmax(1)
-    columns = torch.where(torch.arange(200) % 4 == 0, p.argmin(1), p.argmax(1))
-    confidence = sharpened(p, sharpness(p, columns)).max(1).values.mean()
-    assert confidence.item() == pytest.approx(0.75, abs=1e-3)
+def test_calibration_keeps_the_order_of_the_classes() -> None:
+    p = normal(20, 6).mul(3).softmax(1)
+    found = calibrated(p, torch.tensor([0.7, -0.5]))
+    assert torch.equal(found.argsort(1), p.argsort(1))
+    torch.testing.assert_close(found.sum(1), torch.ones(20))
+
+
+def test_the_shape_is_that_of_a_general_optimiser() -> None:
+    p = normal(300, 5).mul(3).softmax(1)
+    right = torch.rand(300, generator=torch.Generator().manual_seed(1)) < p.max(1).values ** 2
+    columns = torch.where(right, p.argmax(1), p.argmin(1))
+
+    def loss(shape: np.ndarray) -> float:
+        q = calibrated(p.double(), torch.from_numpy(shape)).max(1).values
+        log_likelihood = torch.where(right, q.log(), (1 - q).log()).mean()
+        return -float(log_likelihood) + STIFFNESS * float(((shape - np.array([0.0, -3.0])) ** 2).sum())
+
+    best = minimize(loss, [0.0, -3.0], method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-8}).x
+    found = fit_shape(p, columns, torch.tensor([0.0, -3.0]))
+    assert loss(found.double().numpy()) == pytest.approx(loss(best), abs=1e-3)
+    before, after = (abs(q.max(1).values.mean() - right.float().mean()) for q in (p, calibrated(p, found)))
+    assert after < before / 2
 
 
 def problem() -> tuple[list[Tensor], Tensor, Tensor]:
@@ -119,7 +138,8 @@ def test_reliability_predicts_calibrated_marginals_of_its_posterior() -> None:
     found = reliability.probabilities(outputs, leaves, {})
     for h in (0, 1):
         target = table.columns(y, h)
-        torch.testing.assert_close(found[h], sharpened(p[h], sharpness(p[h], target)), rtol=1e-3, atol=1e-4)
+        shape = fit_shape(p[h], target, torch.tensor(SHAPE))
+        torch.testing.assert_close(found[h], calibrated(p[h], shape), rtol=1e-3, atol=1e-3)
 
 
 def test_too_few_samples_leave_it_as_it_is() -> None:
@@ -131,6 +151,6 @@ def test_too_few_samples_leave_it_as_it_is() -> None:
 
 def test_state() -> None:
     reliability, again = Reliability(), Reliability()
-    reliability.log_beta, reliability.log_exponent = {0: 1.5, 3: 2.5}, {3: -0.25}
+    reliability.log_beta, reliability.shapes = {0: 1.5, 3: 2.5}, {3: [-0.25, 1.0]}
     again.load_state_dict(reliability.state_dict())
-    assert (again.log_beta, again.log_exponent) == ({0: 1.5, 3: 2.5}, {3: -0.25})
+    assert (again.log_beta, again.shapes) == ({0: 1.5, 3: 2.5}, {3: [-0.25, 1.0]})

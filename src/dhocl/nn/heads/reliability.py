@@ -7,20 +7,23 @@ whose outputs are computed as if they had not been learned (`ridge.leave_one_out
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import binary_cross_entropy, cross_entropy
 
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import UNKNOWN
 
 START = 20.0  # β before the first fit: outputs of ridge regression are between 0 and 1
-STIFFNESS = 0.01  # of the pull of log β toward its last value
+STIFFNESS = 0.01  # of the pull of what is fitted toward its last value
 ROUNDS = 15  # of L-BFGS
 FEWEST = 20  # samples for a fit
-SHARPEST = math.log(10.0)  # bound of |log| of the exponent in `sharpness`
+FLAT = 4.0  # by how much the flat part of `calibrated` is flatter
+SHAPE = 0.0, -3.0  # log b and logit λ before the first fit
+LEAST, MOST = -5.0, 7.0  # bounds of all that is fitted
 
 
 class Placement(NamedTuple):
@@ -58,22 +61,43 @@ def marginals(posterior: Tensor, leaves: Tensor, widths: dict[int, int], placeme
     return found
 
 
-def sharpened(p: Tensor, log_exponent: float) -> Tensor:
-    """p^b / Σ p^b: (B, C) -> (B, C)."""
-    return (math.exp(log_exponent) * p.clamp_min(1e-12).log()).softmax(1)
+def calibrated(p: Tensor, shape: Tensor) -> Tensor:
+    """(B, C) -> (B, C) (1 - λ) p^b / Σ p^b + λ p^(b / FLAT) / Σ p^(b / FLAT); shape (2,) holds log b and logit λ.
+
+    The order of the classes of a row stays. The flat part lowers confidence that is too high, b raises what is too low.
+    """
+    log_p = p.clamp_min(1e-12).log() * shape[0].exp()
+    flat = shape[1].sigmoid()
+    return (1 - flat) * log_p.softmax(1) + flat * (log_p / FLAT).softmax(1)
 
 
-def sharpness(p: Tensor, columns: Tensor) -> float:
-    """log b for which the mean of the largest probability of `sharpened` equals the accuracy; p (n, C), columns (n,)"""
-    accuracy = float((p.argmax(1) == columns).double().mean())
-    low, high = -SHARPEST, SHARPEST
-    for _ in range(20):
-        middle = (low + high) / 2
-        if float(sharpened(p, middle).max(1).values.double().mean()) < accuracy:
-            low = middle
-        else:
-            high = middle
-    return low
+def fit_shape(p: Tensor, columns: Tensor, start: Tensor) -> Tensor:
+    """(2,) shape for which the largest probability of `calibrated` best predicts whether it is right, near `start`.
+
+    p (n, C) probabilities out of sample, columns (n,) the true classes.
+    """
+    right = (p.argmax(1) == columns).to(p.dtype)
+
+    def loss(shape: Tensor) -> Tensor:
+        return binary_cross_entropy(calibrated(p, shape).max(1).values.clamp(1e-6, 1 - 1e-6), right)
+
+    return minimised(loss, start)
+
+
+def minimised(loss: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
+    """The argument with the smallest loss, near `start`, by L-BFGS."""
+    x = start.clone().requires_grad_()
+    optimizer = torch.optim.LBFGS([x], max_iter=ROUNDS, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        value = loss(x) + STIFFNESS * (x - start).square().sum()
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    with torch.enable_grad():
+        optimizer.step(closure)  # type: ignore[no-untyped-call]
+    return x.detach().clamp(LEAST, MOST)
 
 
 def fit(z: dict[int, Tensor], own: Tensor, leaves: Tensor, placements: Placements, start: Tensor) -> Tensor:
@@ -86,19 +110,11 @@ def fit(z: dict[int, Tensor], own: Tensor, leaves: Tensor, placements: Placement
         placements: of paths without a class at a level.
         start: log β of the last fit.
     """
-    log_beta = start.clone().requires_grad_()
-    optimizer = torch.optim.LBFGS([log_beta], max_iter=ROUNDS, line_search_fn="strong_wolfe")
 
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        nll = cross_entropy(path_scores(z, log_beta.exp(), leaves, placements), own)
-        value = nll + STIFFNESS * (log_beta - start).square().sum()
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
+    def loss(log_beta: Tensor) -> Tensor:
+        return cross_entropy(path_scores(z, log_beta.exp(), leaves, placements), own)
 
-    with torch.enable_grad():
-        optimizer.step(loss)  # type: ignore[no-untyped-call]
-    return log_beta.detach().clamp(-2, 7)
+    return minimised(loss, start)
 
 
 def path_scores(z: dict[int, Tensor], beta: Tensor, leaves: Tensor, placements: Placements) -> Tensor:
@@ -110,11 +126,15 @@ def path_scores(z: dict[int, Tensor], beta: Tensor, leaves: Tensor, placements: 
 
 
 class Reliability:
-    """β of each level, and the exponent that calibrates its marginals."""
+    """β of each level, and the shape that calibrates its marginals."""
 
     def __init__(self) -> None:
         self.log_beta: dict[int, float] = {}
-        self.log_exponent: dict[int, float] = {}
+        self.shapes: dict[int, list[float]] = {}
+
+    def shape(self, level: int) -> Tensor:
+        """(2,)"""
+        return torch.tensor(self.shapes.get(level, SHAPE))
 
     def beta(self, level: int) -> float:
         return math.exp(self.log_beta.get(level, math.log(START)))
@@ -128,7 +148,7 @@ class Reliability:
         """(B, C) per level, calibrated marginals, from outputs (B, C) per level."""
         widths = {level: outputs.shape[1] for level, outputs in z.items()}
         p = marginals(self.posterior(z, leaves, placements), leaves, widths, placements)
-        return {level: sharpened(q, self.log_exponent.get(level, 0.0)) for level, q in p.items()}
+        return {level: calibrated(q, self.shape(level)) for level, q in p.items()}
 
     def fit(self, z: dict[int, Tensor], y: Tensor, table: TreeTable, placements: Placements) -> None:
         """Fit to samples with outputs z (n, C) per level and labels y (n,), which are leaves of the tree.
@@ -147,12 +167,11 @@ class Reliability:
         for place, level in enumerate(table.levels):
             rows = targets[:, place] != UNKNOWN
             if rows.sum() >= FEWEST:
-                self.log_exponent[level] = sharpness(p[level][rows], targets[rows, place])
+                self.shapes[level] = fit_shape(p[level][rows], targets[rows, place], self.shape(level)).tolist()
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            name: {str(level): value for level, value in getattr(self, name).items()}
-            for name in ("log_beta", "log_exponent")
+            name: {str(level): value for level, value in getattr(self, name).items()} for name in ("log_beta", "shapes")
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
