@@ -33,6 +33,7 @@ VARIANTS = {
     "plfms, bold guesses": ("plfms", {"threshold": 0.3, "quota": "level", "loss": "hxe"}),
     # At 15 samples the checkpoint of the suite falls between two choices, where items wait.
     "rm, two epochs": ("rm", {"every": 15, "memory_epochs": 2, "loss": "hxe"}),
+    "gdumb, hcon": ("gdumb", {"every": 15, "epochs": 2, "loss": "hcon"}),
     "gss, one": ("gss", {"subset": 1, "loss": "hxe"}),
     "icarl_sdc, its letter": ("icarl_sdc", {"every": 12, "own_label": False, "means": "exemplars"}),
     "onpro, turned": ("onpro", {"rotations": 4}),
@@ -57,8 +58,9 @@ def test_each_loss_that_a_method_offers_runs_and_has_an_effect(name: str) -> Non
     x, _ = exam()
     answers = []
     for loss in typing.get_args(OFFERED[name]):
-        learner, curator = METHODS[name].learner(setup(), method_settings(name, {"loss": loss})), None
-        for batch in stream(4):
+        chosen = VARIANTS[name][1] | {"loss": loss}
+        learner, curator = METHODS[name].learner(setup(), method_settings(name, chosen)), None
+        for batch in stream(5):  # the last one ends a period, after all links came
             curator = feed(learner, [batch], curator)
             answer = learner.predict(x)
             assert_valid(answer, curator.taxonomy, len(x))
@@ -102,6 +104,7 @@ DEFAULTS = {
     "halo": HALO,
     "halo_printed": PRINTED,
     "derpp": REPLAY | {"alpha": 0.5, "beta": 1.0},
+    "gdumb": REPLAY | {"every": 0, "epochs": 10},
     "mir": REPLAY | {"candidates": 50, "virtual_lr": 1e-3},
     "gss": REPLAY | {"subset": 10},
     "clib": CLIB,
@@ -147,7 +150,8 @@ def test_a_setting_of_zero_is_refused_or_works(name: str) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_beats_chance_on_glyphs(name: str, tmp_path: Path) -> None:
-    settings = {"views": 1} if name == "ccl_dc" else {}  # the whole chain takes two minutes
+    # The whole chain of ccl_dc and ten rounds of gdumb take two minutes each.
+    settings = {"ccl_dc": {"views": 1}, "gdumb": {"every": 880}}.get(name, {})
     config = RunConfig(name, settings=settings, samples=880, test_samples=880, groups=2, buffer=100, eval_every=880)
     for _ in run(config, tmp_path / "run"):
         pass
