@@ -28,6 +28,8 @@ VARIANTS = {
     **{f"er, {loss}": ("er", {"loss": loss}) for loss in ("multi_ce", "hxe", "soft_ce", "hcon")},
     "halo, prototypes cached often": ("halo", {"cache_every": 2}),
     "acil, expanded": ("acil", {"expansion": 96}),
+    "acil, stages, balanced": ("acil", {"stages": 0.5, "balance": 0.5}),
+    "gacil, stages, balanced": ("gacil", {"expansion": 96, "stages": 0.5, "balance": 0.5}),
     "mir, hxe": ("mir", {"candidates": 8, "loss": "hxe"}),
     "clib, levels": ("clib", {"quota": "level", "loss": "hxe", "period": 2}),
     "plfms, bold guesses": ("plfms", {"threshold": 0.3, "quota": "level", "loss": "hxe"}),
@@ -74,6 +76,7 @@ RATES = {"lr_backbone": 1e-4, "lr_heads": 1e-3, "weight_decay": 1e-4}
 REPLAY = RATES | {"loss": "haf", "average": "level"}
 CLIB = REPLAY | {"period": 0, "decay": 0.9, "quota": "class"}
 ANALYTIC = {"gamma": 1.0, "expansion": 0, "normalise": True, "exposed_labels": True, "analytic_tau": 0.3}
+STAGED = {"stages": 0.0, "balance": 0.0}
 PROTOTYPES = {"cluster": 0.8, "separation": 0.08, "lr_prototypes": 1e-2, "logit_scale": 4.0}
 HPR = PROTOTYPES | {"prototypes": 5, "adapter": False, "prototype_size": 256, "lambda_": 10.0, "margin": 0.1}
 HPR |= {"top_patches": 0.1, "cache_every": 20, "map_stride": 32, "printed": False}
@@ -114,8 +117,8 @@ DEFAULTS = {
     "lwf": REPLAY | {"every": 0, "distillation": 1.0, "temperature": 2.0},
     "ewc": REPLAY | {"every": 0, "penalty": 1e4, "fisher_rate": 0.5},
     "icicle": REPLAY | PROTOTYPES | {"every": 0, "prototypes": 3, "distillation": 0.25, "top_patches": 0.03},
-    "acil": ANALYTIC,
-    "gacil": ANALYTIC | {"gamma": 0.12, "expansion": 5000},
+    "acil": ANALYTIC | STAGED,
+    "gacil": ANALYTIC | STAGED | {"gamma": 0.12, "expansion": 5000},
     "onpro": RATES
     | {"rotations": 1, "base_rate": 0.9, "mixup": 0.2, "most_mixed": 0.6}
     | {"instance_temperature": 0.07, "prototype_temperature": 0.5},
