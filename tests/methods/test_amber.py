@@ -19,7 +19,8 @@ from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.knowledge import Curator, Oracle
 from dhocl.methods import amber
-from dhocl.methods.amber import Amber, AmberSettings, balance
+from dhocl.methods.amber import Amber, AmberSettings
+from dhocl.nn.heads.balance import balance
 from dhocl.nn.heads.completion import DOUBT, FLOOR
 from dhocl.nn.learner import Batch
 from tests.helpers.trees import apply_one, balanced_tree

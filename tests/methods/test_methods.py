@@ -28,11 +28,14 @@ VARIANTS = {
     **{f"er, {loss}": ("er", {"loss": loss}) for loss in ("multi_ce", "hxe", "soft_ce", "hcon")},
     "halo, prototypes cached often": ("halo", {"cache_every": 2}),
     "acil, expanded": ("acil", {"expansion": 96}),
+    "acil, stages, balanced": ("acil", {"stages": 0.5, "balance": 0.5}),
+    "gacil, stages, balanced": ("gacil", {"expansion": 96, "stages": 0.5, "balance": 0.5}),
     "mir, hxe": ("mir", {"candidates": 8, "loss": "hxe"}),
     "clib, levels": ("clib", {"quota": "level", "loss": "hxe", "period": 2}),
     "plfms, bold guesses": ("plfms", {"threshold": 0.3, "quota": "level", "loss": "hxe"}),
     # At 15 samples the checkpoint of the suite falls between two choices, where items wait.
     "rm, two epochs": ("rm", {"every": 15, "memory_epochs": 2, "loss": "hxe"}),
+    "gdumb, hcon": ("gdumb", {"every": 15, "epochs": 2, "loss": "hcon"}),
     "gss, one": ("gss", {"subset": 1, "loss": "hxe"}),
     "icarl_sdc, its letter": ("icarl_sdc", {"every": 12, "own_label": False, "means": "exemplars"}),
     "onpro, turned": ("onpro", {"rotations": 4}),
@@ -57,8 +60,9 @@ def test_each_loss_that_a_method_offers_runs_and_has_an_effect(name: str) -> Non
     x, _ = exam()
     answers = []
     for loss in typing.get_args(OFFERED[name]):
-        learner, curator = METHODS[name].learner(setup(), method_settings(name, {"loss": loss})), None
-        for batch in stream(4):
+        chosen = VARIANTS[name][1] | {"loss": loss}
+        learner, curator = METHODS[name].learner(setup(), method_settings(name, chosen)), None
+        for batch in stream(5):  # the last one ends a period, after all links came
             curator = feed(learner, [batch], curator)
             answer = learner.predict(x)
             assert_valid(answer, curator.taxonomy, len(x))
@@ -72,6 +76,7 @@ RATES = {"lr_backbone": 1e-4, "lr_heads": 1e-3, "weight_decay": 1e-4}
 REPLAY = RATES | {"loss": "haf", "average": "level"}
 CLIB = REPLAY | {"period": 0, "decay": 0.9, "quota": "class"}
 ANALYTIC = {"gamma": 1.0, "expansion": 0, "normalise": True, "exposed_labels": True, "analytic_tau": 0.3}
+STAGED = {"stages": 0.0, "balance": 0.0}
 PROTOTYPES = {"cluster": 0.8, "separation": 0.08, "lr_prototypes": 1e-2, "logit_scale": 4.0}
 HPR = PROTOTYPES | {"prototypes": 5, "adapter": False, "prototype_size": 256, "lambda_": 10.0, "margin": 0.1}
 HPR |= {"top_patches": 0.1, "cache_every": 20, "map_stride": 32, "printed": False}
@@ -102,6 +107,7 @@ DEFAULTS = {
     "halo": HALO,
     "halo_printed": PRINTED,
     "derpp": REPLAY | {"alpha": 0.5, "beta": 1.0},
+    "gdumb": REPLAY | {"every": 0, "epochs": 10},
     "mir": REPLAY | {"candidates": 50, "virtual_lr": 1e-3},
     "gss": REPLAY | {"subset": 10},
     "clib": CLIB,
@@ -111,8 +117,8 @@ DEFAULTS = {
     "lwf": REPLAY | {"every": 0, "distillation": 1.0, "temperature": 2.0},
     "ewc": REPLAY | {"every": 0, "penalty": 1e4, "fisher_rate": 0.5},
     "icicle": REPLAY | PROTOTYPES | {"every": 0, "prototypes": 3, "distillation": 0.25, "top_patches": 0.03},
-    "acil": ANALYTIC,
-    "gacil": ANALYTIC | {"gamma": 0.12, "expansion": 5000},
+    "acil": ANALYTIC | STAGED,
+    "gacil": ANALYTIC | STAGED | {"gamma": 0.12, "expansion": 5000},
     "onpro": RATES
     | {"rotations": 1, "base_rate": 0.9, "mixup": 0.2, "most_mixed": 0.6}
     | {"instance_temperature": 0.07, "prototype_temperature": 0.5},
@@ -147,7 +153,8 @@ def test_a_setting_of_zero_is_refused_or_works(name: str) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_beats_chance_on_glyphs(name: str, tmp_path: Path) -> None:
-    settings = {"views": 1} if name == "ccl_dc" else {}  # the whole chain takes two minutes
+    # The whole chain of ccl_dc and ten rounds of gdumb take two minutes each.
+    settings = {"ccl_dc": {"views": 1}, "gdumb": {"every": 880}}.get(name, {})
     config = RunConfig(name, settings=settings, samples=880, test_samples=880, groups=2, buffer=100, eval_every=880)
     for _ in run(config, tmp_path / "run"):
         pass

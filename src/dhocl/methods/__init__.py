@@ -16,6 +16,7 @@ from dhocl.methods.er_ace import ERACE
 from dhocl.methods.ewc import EWC, EwcSettings
 from dhocl.methods.finetune import Finetune
 from dhocl.methods.gacil import GACIL, GacilSettings
+from dhocl.methods.gdumb import GDumb, GdumbSettings
 from dhocl.methods.gss import GSS, GssSettings
 from dhocl.methods.halo import HALO, HaloSettings, PrintedSettings
 from dhocl.methods.icarl_sdc import ICaRL, IcarlSettings
@@ -44,6 +45,7 @@ METHODS: dict[str, Method] = {
     "er": Method(ER, ReplaySettings, "replay from a reservoir", "Rolnick, NeurIPS 2019"),
     "er_ace": Method(ERACE, ReplaySettings, "softmax over present classes on the stream", "Caccia, ICLR 2022"),
     "derpp": Method(DERpp, DerppSettings, "replays labels and stored logits", "Buzzega, NeurIPS 2020"),
+    "gdumb": Method(GDumb, GdumbSettings, "trains anew on a balanced memory alone", "Prabhu, ECCV 2020"),
     "cbrs": Method(CBRS, ReplaySettings, "replay from a class-balanced reservoir", "Chrysakis, ICML 2020"),
     "mir": Method(MIR, MirSettings, "replays items whose loss would rise most", "Aljundi, NeurIPS 2019"),
     "gss": Method(GSS, GssSettings, "stores items with diverse gradients", "Aljundi, NeurIPS 2019"),

@@ -15,14 +15,17 @@ from torch import Tensor
 from dhocl.core.rng import Rng
 from dhocl.core.settings import Settings
 from dhocl.core.taxonomy import Taxonomy
-from dhocl.nn.features import FrozenFeatures
+from dhocl.nn.features import FrozenFeatures, StageFeatures
 from dhocl.nn.heads.analytic import AnalyticHeads
+from dhocl.nn.heads.balance import Balance
 from dhocl.nn.heads.predla import analytic_softmax
 from dhocl.nn.learner import Batch, Learner, Setup, Stateful
 
 
 @dataclass(frozen=True)
-class AnalyticSettings(Settings):
+class RidgeSettings(Settings):
+    """Of analytic heads, also those of HALO."""
+
     gamma: float = 1.0  # ridge
     expansion: int = 0  # width of the random ReLU layer; 0: none
     normalise: bool = True  # scale features to unit length
@@ -32,30 +35,42 @@ class AnalyticSettings(Settings):
     positive = frozenset({"gamma", "analytic_tau"})
 
 
+@dataclass(frozen=True)
+class AnalyticSettings(RidgeSettings):
+    stages: float = 0.0  # weight of the features of earlier stages, each of unit length; 0: the final features alone
+    balance: float = 0.0  # exponent of the correction for frequent classes; 0: none
+
+
 class ACIL(Learner):
     """Stores no images and trains no network."""
 
     def __init__(self, setup: Setup, settings: AnalyticSettings) -> None:
         self.settings = settings
-        self.f0 = FrozenFeatures(setup.backbone)
-        self.analytic = analytic_heads(setup, settings)
+        backbone, stages = setup.backbone, settings.stages
+        self.f0 = StageFeatures(backbone, stages, side=1.0, mirror=False) if stages else FrozenFeatures(backbone)
+        self.analytic = analytic_heads(self.f0.dim, setup.seed, settings)
+        self.balance = Balance(settings.balance) if settings.balance else None
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.analytic.grow(taxonomy)
         phi = self.analytic.embed(self.f0(batch.x))
-        self.analytic.learn(phi, taxonomy.complete(batch.y), taxonomy.levels)
+        targets = taxonomy.complete(batch.y)
+        self.analytic.learn(phi, targets, taxonomy.levels)
+        if self.balance:
+            self.balance.learn(targets, taxonomy)
         return {}
 
     @torch.no_grad()
     def predict(self, x: Tensor) -> dict[int, Tensor]:
         outputs = self.analytic(self.analytic.embed(self.f0.kept(x)))
+        outputs = self.balance(outputs) if self.balance else outputs
         return {level: analytic_softmax(z, self.settings.analytic_tau) for level, z in outputs.items()}
 
     def components(self) -> dict[str, Stateful]:
-        return {"analytic": self.analytic}
+        return {"analytic": self.analytic} | ({"balance": self.balance} if self.balance else {})
 
 
-def analytic_heads(setup: Setup, settings: AnalyticSettings) -> AnalyticHeads:
-    rng = Rng(setup.seed, "expansion")
+def analytic_heads(dim: int, seed: int, settings: RidgeSettings) -> AnalyticHeads:
+    rng = Rng(seed, "expansion")
     s = settings
-    return AnalyticHeads(setup.backbone.dim, s.gamma, s.expansion, s.normalise, rng, s.exposed_labels)
+    return AnalyticHeads(dim, s.gamma, s.expansion, s.normalise, rng, s.exposed_labels)

@@ -22,6 +22,7 @@ from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.nn.features import StageFeatures
 from dhocl.nn.heads.anchoring import doubts, placement
+from dhocl.nn.heads.balance import balance
 from dhocl.nn.heads.completion import complete, evidence, nearby, recency
 from dhocl.nn.heads.reliability import Placement, Placements, Reliability
 from dhocl.nn.heads.ridge import Statistics, System, factor, leave_one_out, solve
@@ -49,16 +50,6 @@ class AmberSettings(Settings):
     doubt: bool = True  # leave out links that the images contradict
 
     positive = frozenset({"gamma", "side", "recency", "refresh"})
-
-
-def balance(N: Tensor, leaves: Tensor, exponent: float) -> Tensor:
-    """(C,) factors of the outputs of a level: (share of the leaves / share of the samples) ^ exponent, up to 100 ^ e.
-
-    N (C,) samples of each class; leaves (paths,) columns of this level, -1 where a path has none.
-    """
-    n = N.clamp_min(0.5)
-    k = torch.bincount(leaves[leaves != UNKNOWN], minlength=len(N)).clamp_min(1)
-    return ((k / k.sum()) / (n / n.sum())).clamp_max(100) ** exponent
 
 
 class Window:

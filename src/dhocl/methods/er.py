@@ -33,9 +33,14 @@ class ER(Learner):
         self.setup = setup
         self.settings = settings
         self.rng = Rng(setup.seed, "learner")
-        self.net = Network(setup, settings)
-        self.objective = make_objective(settings.loss, self.net, settings.lr_heads, setup.seed, settings.average)
+        self.build()
         self.memory = self.make_memory()
+
+    def build(self) -> None:
+        """Make a new optimizer, new heads and a new objective, around the backbone as it is."""
+        s = self.settings
+        self.net = Network(self.setup, s)
+        self.objective = make_objective(s.loss, self.net, s.lr_heads, self.setup.seed, s.average)
 
     def make_memory(self) -> Memory:
         return Reservoir(self.setup.buffer, self.rng)

@@ -11,7 +11,7 @@ from torch import Tensor
 from dhocl.core.errors import InputError
 from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import Taxonomy
-from dhocl.methods.acil import AnalyticSettings, analytic_heads
+from dhocl.methods.acil import RidgeSettings, analytic_heads
 from dhocl.nn.augment import augment
 from dhocl.nn.features import FrozenFeatures
 from dhocl.nn.heads.predla import PredLA, analytic_softmax
@@ -23,7 +23,7 @@ from dhocl.nn.network import Network, Output
 
 
 @dataclass(frozen=True)
-class HaloSettings(TrainSettings, AnalyticSettings, HprSettings):
+class HaloSettings(TrainSettings, RidgeSettings, HprSettings):
     """`heads` and `hpr` switch components off for the ablation. PredLA alone: heads=both, hpr=false."""
 
     heads: Literal["both", "linear", "analytic"] = "both"
@@ -38,7 +38,7 @@ class HaloSettings(TrainSettings, AnalyticSettings, HprSettings):
     batch_statistics: bool = False  # batch normalisation in training mode
     average: Average = "level"  # CE of a level: mean over its labelled rows; sample: over all rows of the batch
 
-    positive = AnalyticSettings.positive | HprSettings.positive | {"linear_tau", "prototype_tau"}
+    positive = RidgeSettings.positive | HprSettings.positive | {"linear_tau", "prototype_tau"}
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class HALO(Learner):
         self.settings = settings
         self.rng = Rng(setup.seed, "learner")
         self.f0 = FrozenFeatures(setup.backbone)
-        self.analytic = analytic_heads(setup, settings)
+        self.analytic = analytic_heads(setup.backbone.dim, setup.seed, settings)
         self.net = Network(setup, settings)
         self.net.f.batch_statistics = settings.batch_statistics
         self.net.f.use_map(settings.map_stride)
