@@ -113,6 +113,7 @@ DEFAULTS = {
     "icicle": REPLAY | PROTOTYPES | {"every": 0, "prototypes": 3, "distillation": 0.25, "top_patches": 0.03},
     "acil": ANALYTIC,
     "gacil": ANALYTIC | {"gamma": 0.12, "expansion": 5000},
+    "ncm": {"tau": 0.05},
     "onpro": RATES
     | {"rotations": 1, "base_rate": 0.9, "mixup": 0.2, "most_mixed": 0.6}
     | {"instance_temperature": 0.07, "prototype_temperature": 0.5},
