@@ -28,6 +28,7 @@ from dhocl.methods.nsce import NsCE, NsceSettings
 from dhocl.methods.onlora import OnLoRA, OnLoraSettings
 from dhocl.methods.onpro import OnPro, OnProSettings
 from dhocl.methods.plfms import PLFMS, PlfmsSettings
+from dhocl.methods.ranpac import RanPAC, RanpacSettings
 from dhocl.methods.rm import RM, RmSettings
 from dhocl.methods.slda import SLDA, SldaSettings
 from dhocl.nn.learner import Learner
@@ -60,6 +61,7 @@ METHODS: dict[str, Method] = {
     "gacil": Method(GACIL, GacilSettings, "ACIL with a random ReLU expansion", "Zhuang, NeurIPS 2024"),
     "ncm": Method(NCM, NcmSettings, "nearest class mean on frozen features", "Mensink, TPAMI 2013"),
     "slda": Method(SLDA, SldaSettings, "streaming linear discriminant analysis", "Hayes, CVPRW 2020"),
+    "ranpac": Method(RanPAC, RanpacSettings, "ridge on a random projection, tuned online", "McDonnell 2023"),
     "onpro": Method(OnPro, OnProSettings, "prototype contrast, mixup by confusion", "Wei, ICCV 2023"),
     "nsce": Method(NsCE, NsceSettings, "non-sparse classifier, rare full replay", "Wang, NeurIPS 2024"),
     "ccl_dc": Method(CCLDC, CclDcSettings, "two networks distil each other", "Wang, CVPR 2024"),
