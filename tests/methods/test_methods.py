@@ -119,6 +119,9 @@ DEFAULTS = {
     "icicle": REPLAY | PROTOTYPES | {"every": 0, "prototypes": 3, "distillation": 0.25, "top_patches": 0.03},
     "acil": ANALYTIC | STAGED,
     "gacil": ANALYTIC | STAGED | {"gamma": 0.12, "expansion": 5000},
+    "ncm": {"tau": 0.05},
+    "slda": {"shrinkage": 1e-4, "tau": 1.0},
+    "ranpac": {"expansion": 2000, "window": 500, "tau": 0.3},
     "onpro": RATES
     | {"rotations": 1, "base_rate": 0.9, "mixup": 0.2, "most_mixed": 0.6}
     | {"instance_temperature": 0.07, "prototype_temperature": 0.5},

@@ -24,11 +24,14 @@ from dhocl.methods.icicle import ICICLE, IcicleSettings
 from dhocl.methods.joint import Joint, JointSettings
 from dhocl.methods.lwf import LwF, LwfSettings
 from dhocl.methods.mir import MIR, MirSettings
+from dhocl.methods.ncm import NCM, NcmSettings
 from dhocl.methods.nsce import NsCE, NsceSettings
 from dhocl.methods.onlora import OnLoRA, OnLoraSettings
 from dhocl.methods.onpro import OnPro, OnProSettings
 from dhocl.methods.plfms import PLFMS, PlfmsSettings
+from dhocl.methods.ranpac import RanPAC, RanpacSettings
 from dhocl.methods.rm import RM, RmSettings
+from dhocl.methods.slda import SLDA, SldaSettings
 from dhocl.nn.learner import Learner
 
 
@@ -58,6 +61,9 @@ METHODS: dict[str, Method] = {
     "icicle": Method(ICICLE, IcicleSettings, "prototypical parts, distilled similarities", "Rymarczyk, ICCV 2023"),
     "acil": Method(ACIL, AnalyticSettings, "recursive ridge on frozen features", "Zhuang, NeurIPS 2022"),
     "gacil": Method(GACIL, GacilSettings, "ACIL with a random ReLU expansion", "Zhuang, NeurIPS 2024"),
+    "ncm": Method(NCM, NcmSettings, "nearest class mean on frozen features", "Mensink, TPAMI 2013"),
+    "slda": Method(SLDA, SldaSettings, "streaming linear discriminant analysis", "Hayes, CVPRW 2020"),
+    "ranpac": Method(RanPAC, RanpacSettings, "ridge on a random projection, tuned online", "McDonnell 2023"),
     "onpro": Method(OnPro, OnProSettings, "prototype contrast, mixup by confusion", "Wei, ICCV 2023"),
     "nsce": Method(NsCE, NsceSettings, "non-sparse classifier, rare full replay", "Wang, NeurIPS 2024"),
     "ccl_dc": Method(CCLDC, CclDcSettings, "two networks distil each other", "Wang, CVPR 2024"),

@@ -33,11 +33,11 @@ class System(NamedTuple):
         self.N.add_(targets.sum(0))
 
 
-def factor(A: Tensor, gamma: float) -> Tensor:
-    """Lower Cholesky factor (D, D) of A + γI."""
+def factor(A: Tensor, gamma: float, name: str = "gamma") -> Tensor:
+    """Lower Cholesky factor (D, D) of A + γI. `name` is that of the setting to raise if there is none."""
     L, failed = torch.linalg.cholesky_ex(A + gamma * torch.eye(len(A), dtype=A.dtype))
     if failed:
-        raise InputError("ridge regression: A is not positive definite; raise `settings` gamma")
+        raise InputError(f"ridge regression: A is not positive definite; raise `settings` {name}")
     return L  # type: ignore[no-any-return]
 
 
@@ -78,8 +78,8 @@ class Rows:
         self._store, self._size = rows.clone(), len(rows)
 
 
-class Statistics:
-    """The sums of all samples.
+class NodeSums:
+    """Sums and counts of the samples of each label.
 
     Args:
         dim: number of features D.
@@ -91,8 +91,6 @@ class Statistics:
         self.dim = dim
         self.sums = Rows(dim)  # (nodes, D) Σφ of the samples with this label
         self.counts = Rows()  # (nodes,)
-        self.grams: dict[int, Tensor] = {}  # label's level -> (D, D) Σφφᵀ
-        self.soft: dict[int, System] = {}  # level -> of soft targets; its rows may be fewer than the classes
 
     def grow(self, nodes: int) -> None:
         self.sums.grow(nodes)
@@ -103,6 +101,34 @@ class Statistics:
         self.grow(len(table))
         self.sums.filled.index_add_(0, y, phi)
         self.counts.filled.index_add_(0, y, torch.ones(len(y)))
+
+    def at(self, level: int, table: TreeTable) -> tuple[Tensor, Tensor]:
+        """Sums (C, D) and counts (C,) of the classes of a level, by the tree as it is now."""
+        width, counts, sums = table.width(level), self.counts.filled, self.sums.filled
+        columns = table.paths[: len(counts), table.levels.index(level)]
+        known = columns != UNKNOWN
+        M = torch.zeros(width, self.dim).index_add_(0, columns[known], sums[known])
+        N = torch.zeros(width).index_add_(0, columns[known], counts[known])
+        return M, N
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sums": self.sums.filled, "counts": self.counts.filled}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.sums.load(state["sums"])
+        self.counts.load(state["counts"])
+
+
+class Statistics(NodeSums):
+    """The sums of all samples, with Gram matrices and soft targets."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.grams: dict[int, Tensor] = {}  # label's level -> (D, D) Σφφᵀ
+        self.soft: dict[int, System] = {}  # level -> of soft targets; its rows may be fewer than the classes
+
+    def add(self, phi: Tensor, y: Tensor, table: TreeTable) -> None:
+        super().add(phi, y, table)
         levels = table.node_levels[y]
         for level in torch.unique(levels).tolist():
             rows = phi[levels == level]
@@ -131,23 +157,23 @@ class Statistics:
             for mine, part in zip(self._soft(level, len(system.N)), system, strict=True):
                 mine[: len(part)] += part
 
+    def share(self, finer: int, level: int, table: TreeTable) -> float:
+        """Share of the samples labelled at level `finer` that have a known class at `level`."""
+        counts = self.counts.filled
+        here = table.node_levels[: len(counts)] == finer
+        known = here & (table.paths[: len(counts), table.levels.index(level)] != UNKNOWN)
+        return float(counts[known].sum() / counts[here].sum())
+
     def system(self, level: int, table: TreeTable) -> System:
         """The normal equations of a level, by the tree as it is now.
 
         Samples of a finer label count if their class has an ancestor here. There is one Gram matrix per level of the
         label, not per class, so it is taken in proportion to the share of samples that have one: exact if all have.
         """
-        width, place = table.width(level), table.levels.index(level)
-        A, M, N = torch.zeros(self.dim, self.dim), torch.zeros(width, self.dim), torch.zeros(width)
-        counts, sums = self.counts.filled, self.sums.filled
-        columns = table.paths[: len(counts), place]
+        A = torch.zeros(self.dim, self.dim)
+        M, N = self.at(level, table)
         for finer, gram in self.grams.items():
-            here = table.node_levels[: len(counts)] == finer
-            known = here & (columns != UNKNOWN)
-            if finer >= level and (share := float(counts[known].sum() / counts[here].sum())):
-                A.add_(gram, alpha=share)
-                M.index_add_(0, columns[known], sums[known])
-                N.index_add_(0, columns[known], counts[known])
+            A.add_(gram, alpha=self.share(finer, level, table))
         if level in self.soft:
             soft = self.soft[level]
             accepted = table.ancestors(level, level)[: len(soft.N)]
@@ -157,16 +183,13 @@ class Statistics:
         return System(A, M, N)
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "sums": self.sums.filled,
-            "counts": self.counts.filled,
+        return super().state_dict() | {
             "grams": {str(level): gram for level, gram in self.grams.items()},
             "soft": {str(level): system._asdict() for level, system in self.soft.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.sums.load(state["sums"])
-        self.counts.load(state["counts"])
+        super().load_state_dict(state)
         self.grams = {int(level): gram.clone() for level, gram in state["grams"].items()}
         self.soft = {
             int(level): System(**{name: part.clone() for name, part in system.items()})
