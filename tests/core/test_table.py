@@ -45,14 +45,15 @@ def test_it_is_taken_once_for_each_version_of_the_tree() -> None:
 
 def test_state() -> None:
     table = TreeTable.of(balanced_tree(2, 3))
-    again = TreeTable(**table.state_dict())
+    again = TreeTable.from_state(table.state_dict())
     assert again.levels == table.levels
     assert again.paths.tolist() == table.paths.tolist()
     assert again.node_levels.tolist() == table.node_levels.tolist()
 
 
 def test_an_empty_tree() -> None:
-    assert TreeTable.of(Taxonomy()).levels == []
+    assert TreeTable.of(Taxonomy()).levels == TreeTable.empty().levels == []
+    assert len(TreeTable.empty()) == 0
 
 
 @given(changes(), st.integers(0, 30))

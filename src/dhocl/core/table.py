@@ -42,6 +42,15 @@ class TreeTable:
 
         return taxonomy.derived("table", make)
 
+    @classmethod
+    def empty(cls) -> TreeTable:
+        return cls([], torch.zeros(0, dtype=torch.long), torch.zeros(0, 0, dtype=torch.long))
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> TreeTable:
+        """From what `state_dict` returned; other entries are ignored."""
+        return cls(list(state["levels"]), state["node_levels"].clone(), state["paths"].clone())
+
     def __len__(self) -> int:
         """Number of nodes, synonyms included."""
         return len(self.node_levels)

@@ -293,7 +293,7 @@ class Tree:
     training_only = True
 
     def __init__(self) -> None:
-        self.known = TreeTable([], torch.zeros(0, dtype=torch.long), torch.zeros(0, 0, dtype=torch.long))
+        self.known = TreeTable.empty()
         self.doubted: dict[int, int] = {}  # node -> its parent
         self._trusted: tuple[TreeTable, TreeTable] | None = None  # of which tree, without the doubted links
 
@@ -312,5 +312,5 @@ class Tree:
         return self.known.state_dict() | {"doubted": doubted}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.known = TreeTable(list(state["levels"]), state["node_levels"].clone(), state["paths"].clone())
+        self.known = TreeTable.from_state(state)
         self.doubt({int(node): parent for node, parent in state["doubted"].items()})

@@ -34,13 +34,13 @@ class Tree:
     training_only = True
 
     def __init__(self) -> None:
-        self.table = TreeTable([], torch.zeros(0, dtype=torch.long), torch.zeros(0, 0, dtype=torch.long))
+        self.table = TreeTable.empty()
 
     def state_dict(self) -> dict[str, Any]:
         return self.table.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.table = TreeTable(list(state["levels"]), state["node_levels"].clone(), state["paths"].clone())
+        self.table = TreeTable.from_state(state)
 
 
 class ClosedForm(Learner):
