@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,138 +18,14 @@ from dhocl.core.decode import merge_synonyms
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.knowledge import Curator, Oracle
-from dhocl.methods import amber
 from dhocl.methods.amber import Amber, AmberSettings
+from dhocl.nn.heads import window
 from dhocl.nn.heads.balance import balance
-from dhocl.nn.heads.completion import DOUBT, FLOOR
 from dhocl.nn.learner import Batch
+from tests.helpers.slow_amber import Sample, Slow
 from tests.helpers.trees import apply_one, balanced_tree
 
 PLAIN = AmberSettings(completion="never", mirror=False, calibration=0, doubt=False)
-
-
-# -- a slow AMBER ------------------------------------------------------------------------------------------------
-
-
-class Sample(NamedTuple):
-    phi: Tensor
-    node: int
-
-
-class Slow:
-    """The definition: all samples are kept; soft targets are recomputed when they are due, one by one."""
-
-    def __init__(self, learner: Amber) -> None:
-        self.learner = learner  # for its features, settings and reliabilities
-        self.samples: list[Sample] = []
-        self.soft: dict[int, dict[int, list[float]]] = {}  # sample -> level -> targets
-        self.refreshed = 0
-        self.advantage = 0.0
-
-    def learn(self, x: Tensor, y: Tensor, tree: Taxonomy) -> None:
-        self.samples += [Sample(*pair) for pair in zip(self.learner.features(x), y.tolist(), strict=True)]
-        s, n = self.learner.settings, len(self.samples)
-        if n - self.refreshed >= min(s.refresh, self.refreshed // 8):
-            self._gate(tree)
-            start = getattr(self, "left", 0)  # earlier samples have left the window for good
-            for i in range(start, n):
-                self.soft[i] = self._targets(i, tree, start) if s.completion == "always" else {}
-            self.left = max(start, n - s.window)
-            self.refreshed = n
-
-    def _kernel(self, i: int, j: int, width: float) -> float:
-        gap = abs(i - j)
-        return math.exp(-gap / width) if 0 < gap <= 6 * width else 0.0
-
-    def _prior(self, i: int, level: int, tree: Taxonomy, width: float) -> dict[int, float]:
-        prior = dict.fromkeys(tree.nodes(level).tolist(), 0.0)
-        for j, other in enumerate(self.samples):
-            if (node := at(other.node, level, tree)) is not None and len(self.samples) - j <= amber.RECENT:
-                prior[node] += self._kernel(i, j, width)
-        return prior
-
-    def _gate(self, tree: Taxonomy) -> None:
-        for level in tree.levels[1:]:
-            for coarser in tree.levels[: tree.levels.index(level)]:
-                for i in range(self.refreshed, len(self.samples)):
-                    own, above = (at(self.samples[i].node, h, tree) for h in (level, coarser))
-                    if own is None or above is None:
-                        continue
-                    same = [c for c in tree.nodes(level).tolist() if at(c, coarser, tree) == above]
-                    for sign, width in ((1, self.learner.settings.recency), (-1, amber.GLOBAL)):
-                        prior = self._prior(i, level, tree, width)
-                        total = sum(prior[c] for c in same) + DOUBT * (1 + len(same))
-                        self.advantage += sign * math.log((prior[own] + DOUBT) / total)
-
-    def _targets(self, i: int, tree: Taxonomy, start: int) -> dict[int, list[float]]:
-        node, s, found = self.samples[i].node, self.learner.settings, {}
-        label = tree.labels[node].level
-        for level in tree.levels[1:]:
-            if label >= level:
-                continue
-            z = self.weights(tree, level, self._committed(start)) @ self.samples[i].phi
-            prior = self._prior(i, level, tree, s.recency)
-            nodes = tree.nodes(level).tolist()
-            below = [c for c in nodes if at(c, label, tree) == tree.accepted(node)]
-            q = {c: (prior[c] + FLOOR) * math.exp(self.beta(level) * float(z[tree.column(c)])) for c in below}
-            inside = sum(prior[c] for c in below)
-            outside = sum(prior[c] for c in nodes if at(c, label, tree) is None)
-            trust = inside / (inside + outside + DOUBT)
-            found[level] = [q[c] / sum(q.values()) * trust if c in q else 0.0 for c in nodes]
-        return found
-
-    def beta(self, level: int) -> float:
-        """The β that the learner completed with: none is fitted here."""
-        return self.learner.reliability.beta(level)
-
-    def _committed(self, start: int) -> dict[int, dict[int, list[float]]]:
-        return {i: targets for i, targets in self.soft.items() if i < start}
-
-    def rows(self, tree: Taxonomy, level: int, soft: dict[int, dict[int, list[float]]]) -> tuple[Tensor, Tensor]:
-        """Targets (n, C) of all samples, and their features (n, D)."""
-        width = tree.widths[level]
-        targets = torch.zeros(len(self.samples), width, dtype=torch.float64)
-        for i, sample in enumerate(self.samples):
-            if (node := at(sample.node, level, tree)) is not None:
-                targets[i, tree.column(node)] = 1
-            elif level in soft.get(i, {}):
-                q = soft[i][level]
-                targets[i, : len(q)] = torch.tensor(q, dtype=torch.float64)
-        return targets, torch.stack([sample.phi for sample in self.samples]).double()
-
-    def weights(self, tree: Taxonomy, level: int, soft: dict[int, dict[int, list[float]]]) -> Tensor:
-        """(C, D) of ridge regression on weighted rows.
-
-        Samples of a finer level count by the share of them that have a class here, whether they have one or not.
-        """
-        targets, phi = self.rows(tree, level, soft)
-        A = self.learner.settings.gamma * torch.eye(phi.shape[1], dtype=torch.float64)
-        for finer in tree.levels:
-            labelled = [i for i, sample in enumerate(self.samples) if tree.labels[sample.node].level == finer]
-            known = [i for i in labelled if at(self.samples[i].node, level, tree) is not None]
-            for i in labelled:
-                mass = len(known) / len(labelled) if finer >= level else float(targets[i].sum())
-                A += mass * torch.outer(phi[i], phi[i])
-        return torch.linalg.solve(A, (targets.t() @ phi).t()).t().float()
-
-    def outputs(self, x: Tensor, tree: Taxonomy) -> dict[int, Tensor]:
-        """(B, C) per level, balanced."""
-        found = {}
-        for level in tree.levels:
-            targets, _ = self.rows(tree, level, self.soft)
-            n = targets.sum(0).clamp_min(0.5)
-            leaves = [c for c in range(len(tree)) if tree.accepted(c) == c and not tree.children(c)]
-            k = torch.tensor(
-                [max(1, sum(at(leaf, level, tree) == c for leaf in leaves)) for c in tree.nodes(level).tolist()]
-            )
-            scale = ((k / k.sum()) / (n / n.sum())).clamp_max(100) ** self.learner.settings.balance
-            found[level] = self.learner.features(x) @ self.weights(tree, level, self.soft).t() * scale.float()
-        return found
-
-
-def at(node: int, level: int, tree: Taxonomy) -> int | None:
-    """The class of a node at a level, if it is known."""
-    return next((a for a in tree.lineage(node) if tree.labels[a].level == level), None)
 
 
 def quick_outputs(learner: Amber, x: Tensor) -> dict[int, Tensor]:
@@ -158,10 +34,10 @@ def quick_outputs(learner: Amber, x: Tensor) -> dict[int, Tensor]:
     return {level: learner.features(x) @ W.t() for level, W in solution.weights.items()}
 
 
-@pytest.mark.parametrize("window", [10, 100])
-def test_it_equals_a_slow_recomputation(window: int) -> None:
+@pytest.mark.parametrize("waiting", [10, 100])
+def test_it_equals_a_slow_recomputation(waiting: int) -> None:
     """Several levels, a class without a place, completions that change until a sample leaves the window."""
-    settings = dataclasses.replace(PLAIN, window=window, refresh=16, completion="always", recency=5.0)
+    settings = dataclasses.replace(PLAIN, window=waiting, refresh=16, completion="always", recency=5.0)
     learner, tree, rng = Amber(setup(), settings), balanced_tree(2, 2, 2), np.random.default_rng(0)
     loose = tree.add(Label("loose", 2))
     slow = Slow(learner)
@@ -176,19 +52,21 @@ def test_it_equals_a_slow_recomputation(window: int) -> None:
     learner.tree.known = TreeTable.of(tree)
     for level, z in quick_outputs(learner, exam()[0]).items():
         torch.testing.assert_close(z, expected[level], rtol=1e-3, atol=2e-4)
-    assert learner.clock.advantage == pytest.approx(slow.advantage, rel=1e-3, abs=1e-3)
+    assert learner.window.advantage == pytest.approx(slow.advantage, rel=1e-3, abs=1e-3)
     assert any(q.sum() > 0 for q in learner.window.targets.values())
+    assert (learner.window.checked, learner.window.right) == (len(slow.found), sum(slow.found))
+    assert 0 < sum(slow.found) < len(slow.found)
 
 
 def test_soft_targets_reach_the_prediction_from_the_window_and_after_it() -> None:
     """Without them the outputs differ: the test above can not pass by leaving them out on both sides."""
     found = {}
     for completion in ("always", "never"):
-        for window in (4, 1000):
-            settings = AmberSettings(window=window, refresh=8, completion=completion, calibration=0)
+        for waiting in (4, 1000):
+            settings = AmberSettings(window=waiting, refresh=8, completion=completion, calibration=0)
             learner = Amber(setup(), settings)
             feed(learner, stream(12))
-            found[completion, window] = quick_outputs(learner, exam()[0])[1]
+            found[completion, waiting] = quick_outputs(learner, exam()[0])[1]
     assert not torch.allclose(found["always", 4], found["never", 4], atol=1e-3)
     assert not torch.allclose(found["always", 1000], found["never", 1000], atol=1e-3)
     assert torch.equal(found["never", 4], found["never", 1000])
@@ -220,7 +98,7 @@ def test_completion_waits_until_recency_explains_the_labels() -> None:
         drifting(Amber(setup(), AmberSettings(calibration=0, **change)))
         for change in ({}, {"margin": 1e9}, {"margin": 1e9, "completion": "always"})
     )
-    assert early.clock.advantage == late.clock.advantage > early.settings.margin
+    assert early.window.advantage == late.window.advantage > early.settings.margin
     assert late.window.targets == {}
     for learner in (early, always):
         assert learner.window.targets[1].sum() > 0
@@ -228,7 +106,7 @@ def test_completion_waits_until_recency_explains_the_labels() -> None:
 
 def test_a_stream_without_drift_does_not_open_the_gate() -> None:
     learner = drifting(Amber(setup(), AmberSettings(calibration=0)), drift=False)
-    assert learner.clock.advantage < 0
+    assert learner.window.advantage < 0
     assert learner.window.targets == {}
 
 
@@ -236,18 +114,18 @@ def test_the_window_holds_the_last_samples() -> None:
     learner = Amber(setup(), AmberSettings(window=20, refresh=8, calibration=0))
     curator = feed(learner, stream(10))
     assert len(learner.window.y) == 20
-    assert learner.clock.recent.tolist()[-20:] == learner.window.y.tolist()
+    assert learner.window.recent.tolist()[-20:] == learner.window.y.tolist()
     x, labels = stream(10)[-1]
     torch.testing.assert_close(learner.window.phi[-8:], learner.features(x))
     assert learner.window.y[-8:].tolist() == [curator.taxonomy.id(label) for label in labels]
 
 
 def test_few_labels_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(amber, "RECENT", 12)
+    monkeypatch.setattr(window, "RECENT", 12)
     learner = Amber(setup(), AmberSettings(calibration=0))
     feed(learner, stream(5))
-    assert len(learner.clock.recent) == 12
-    assert learner.clock.times.tolist() == list(range(28, 40))
+    assert len(learner.window.recent) == 12
+    assert learner.window.recent_times.tolist() == list(range(28, 40))
 
 
 def test_it_completes_often_at_first_and_then_every_so_many_samples() -> None:
@@ -255,7 +133,7 @@ def test_it_completes_often_at_first_and_then_every_so_many_samples() -> None:
     curator = Curator(Oracle(balanced_tree(2)))
     for x, labels in stream(24):
         feed(learner, [(x, labels)], curator)
-        refreshed.append(learner.clock.refreshed)
+        refreshed.append(learner.window.seen - learner.window.new)
     assert refreshed[:10] == [8, 16, 24, 32, 40, 48, 56, 64, 72, 72]
     assert refreshed[-6:] == [152, 152, 168, 168, 184, 184]
 

@@ -101,7 +101,7 @@ def test_labels_are_completed_by_the_classes_nearby_whatever_the_tree(
     generator = torch.Generator().manual_seed(seed)
     recent = torch.randint(len(tree), (12,), generator=generator)
     y, kernel = recent[4:], recency(torch.arange(4, 12), torch.arange(12), 3.0)
-    logits = {level: torch.randn(8, width, generator=generator) for level, width in tree.widths.items()}
+    logits = {level: torch.randn(8, tree.widths[level], generator=generator) for level in tree.levels[1:]}
     found = complete(logits, y, kernel, recent, TreeTable.of(tree))
     expected = completed_by_loops(logits, y.tolist(), kernel, recent.tolist(), tree)
     assert list(found) == list(expected)

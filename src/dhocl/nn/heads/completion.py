@@ -60,12 +60,12 @@ def evidence(prior: Tensor, columns: Tensor, parents: Tensor, own: Tensor) -> fl
 
 
 def complete(
-    phi_logits: dict[int, Tensor], y: Tensor, kernel: Tensor, recent: Tensor, table: TreeTable
+    logits: dict[int, Tensor], y: Tensor, kernel: Tensor, recent: Tensor, table: TreeTable
 ) -> dict[int, Tensor]:
-    """Soft targets (n, C) of every level but the coarsest, 0 for rows whose label is of this level or finer.
+    """Soft targets (n, C) of these levels, 0 for rows whose label is of this level or finer.
 
     Args:
-        phi_logits: (n, C) per level, of the samples.
+        logits: (n, C) per level, of the samples.
         y: (n,) their labels, as nodes.
         kernel: (n, m) from `recency`.
         recent: (m,) labels of the samples nearby, as nodes.
@@ -73,16 +73,16 @@ def complete(
     """
     own = table.node_levels[y]
     found = {}
-    for place, level in enumerate(table.levels[1:], 1):
+    for level, z in logits.items():
         width = table.width(level)
         targets = torch.zeros(len(y), width)
         prior = nearby(kernel, table.columns(recent, level), width)
-        for coarser in table.levels[:place]:
+        for coarser in table.levels[: table.levels.index(level)]:
             rows = own == coarser
             if rows.any():
                 parents = table.ancestors(level, coarser)
                 below = parents[None] == table.columns(y[rows], coarser)[:, None]
                 accepted = table.ancestors(level, level) == torch.arange(width)
-                targets[rows] = soft_targets(prior[rows], phi_logits[level][rows], below & accepted, parents == UNKNOWN)
+                targets[rows] = soft_targets(prior[rows], z[rows], below & accepted, parents == UNKNOWN)
         found[level] = targets
     return found

@@ -131,6 +131,7 @@ class Reliability:
     def __init__(self) -> None:
         self.log_beta: dict[int, float] = {}
         self.shapes: dict[int, list[float]] = {}
+        self.fitted_at = 0  # samples seen by then
 
     def shape(self, level: int) -> Tensor:
         """(2,)"""
@@ -169,11 +170,15 @@ class Reliability:
             if rows.sum() >= FEWEST:
                 self.shapes[level] = fit_shape(p[level][rows], targets[rows, place], self.shape(level)).tolist()
 
+    def stats(self) -> dict[str, float]:
+        return {f"beta.{level}": self.beta(level) for level in self.log_beta}
+
     def state_dict(self) -> dict[str, Any]:
-        return {
+        return {"fitted_at": self.fitted_at} | {
             name: {str(level): value for level, value in getattr(self, name).items()} for name in ("log_beta", "shapes")
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, values in state.items():
-            setattr(self, name, {int(level): value for level, value in values.items()})
+        self.fitted_at = state["fitted_at"]
+        self.log_beta = {int(level): value for level, value in state["log_beta"].items()}
+        self.shapes = {int(level): value for level, value in state["shapes"].items()}
