@@ -29,6 +29,8 @@ class Slow:
         self.refreshed = 0
         self.advantage = 0.0
         self.left = 0  # samples that have left the window for good
+        self.factors: dict[tuple[int, int], float] = {}  # of penalties, by level and part
+        self._teachers: dict[tuple[int, int, int | None], Tensor] = {}
         self.found: list[bool] = []  # for each label that was hidden and completed again: was it found?
 
     def learn(self, x: Tensor, y: Tensor, tree: Taxonomy) -> None:
@@ -84,8 +86,7 @@ class Slow:
         for level in tree.levels[1:]:
             if label >= level:
                 continue
-            committed = {j: targets for j, targets in self.soft.items() if j < self.left}
-            z = self.weights(tree, level, committed, i if leave_out else None) @ self.samples[i].phi
+            z = self._teacher(tree, level, i if leave_out else None) @ self.samples[i].phi
             prior = self._prior(i, level, tree, s.recency)
             nodes = tree.nodes(level).tolist()
             below = [c for c in nodes if at(c, label, tree) == tree.accepted(node)]
@@ -95,6 +96,14 @@ class Slow:
             trust = inside / (inside + outside + DOUBT)
             found[level] = [q[c] / sum(q.values()) * trust if c in q else 0.0 for c in nodes]
         return found
+
+    def _teacher(self, tree: Taxonomy, level: int, without: int | None) -> Tensor:
+        """Weights from given labels and the soft targets of samples that have left the window."""
+        key = level, len(self.samples), without
+        if key not in self._teachers:
+            committed = {j: targets for j, targets in self.soft.items() if j < self.left}
+            self._teachers[key] = self.weights(tree, level, committed, without)
+        return self._teachers[key]
 
     def beta(self, level: int) -> float:
         """The β that the learner completed with: none is fitted here."""
@@ -112,6 +121,13 @@ class Slow:
                 targets[i, : len(q)] = torch.tensor(q, dtype=torch.float64)
         return targets, torch.stack([sample.phi for sample in self.samples]).double()
 
+    def penalties(self, level: int) -> Tensor:
+        """(D,) of the start, which a test may change."""
+        s, widths = self.learner.settings, self.learner.features.widths
+        parts = [*[s.gamma / s.stages**2] * (len(widths) - 1), s.gamma]
+        changed = [part * self.factors.get((level, place), 1.0) for place, part in enumerate(parts)]
+        return torch.tensor(changed, dtype=torch.float64).repeat_interleave(torch.tensor(widths))
+
     def weights(
         self, tree: Taxonomy, level: int, soft: dict[int, dict[int, list[float]]], without: int | None = None
     ) -> Tensor:
@@ -122,7 +138,7 @@ class Slow:
         targets, phi = self.rows(tree, level, soft)
         if without is not None:
             targets[without], phi[without] = 0, 0
-        A = self.learner.settings.gamma * torch.eye(phi.shape[1], dtype=torch.float64)
+        A = torch.diag(self.penalties(level))
         for finer in tree.levels:
             labelled = [i for i, sample in enumerate(self.samples) if tree.labels[sample.node].level == finer]
             known = [i for i in labelled if at(self.samples[i].node, level, tree) is not None]

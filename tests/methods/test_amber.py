@@ -21,11 +21,12 @@ from dhocl.knowledge import Curator, Oracle
 from dhocl.methods.amber import Amber, AmberSettings
 from dhocl.nn.heads import window
 from dhocl.nn.heads.balance import balance
+from dhocl.nn.heads.reliability import path_scores
 from dhocl.nn.learner import Batch
 from tests.helpers.slow_amber import Sample, Slow
 from tests.helpers.trees import apply_one, balanced_tree
 
-PLAIN = AmberSettings(completion="never", mirror=False, calibration=0, doubt=False)
+PLAIN = AmberSettings(completion="never", mirror=False, calibration=0, doubt=False, adapt=False)
 
 
 def quick_outputs(learner: Amber, x: Tensor) -> dict[int, Tensor]:
@@ -138,30 +139,61 @@ def test_it_completes_often_at_first_and_then_every_so_many_samples() -> None:
     assert refreshed[-6:] == [152, 152, 168, 168, 184, 184]
 
 
+def remembered(learner: Amber, steps: int) -> tuple[Slow, Taxonomy]:
+    """Feed a learner, and keep all of its samples."""
+    slow, batches = Slow(learner), stream(steps)
+    tree = feed(learner, batches).taxonomy
+    for x, labels in batches:
+        nodes = [tree.id(label) for label in labels]
+        slow.samples += [Sample(*pair) for pair in zip(learner.features(x), nodes, strict=True)]
+    return slow, tree
+
+
+def fine(slow: Slow, tree: Taxonomy) -> list[int]:
+    return [i for i, sample in enumerate(slow.samples) if tree.labels[sample.node].level == 1]
+
+
+def scales(slow: Slow, tree: Taxonomy) -> dict[int, Tensor]:
+    """(C,) factors of the balance, per level."""
+    x, _ = exam()
+    plain = {level: slow.learner.features(x) @ slow.weights(tree, level, {}).t() for level in tree.levels}
+    return {level: (z / plain[level])[0] for level, z in slow.outputs(x, tree).items()}
+
+
 def test_reliabilities_are_fitted_to_leaves_as_if_they_had_not_been_learned(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner, seen = Amber(setup(), AmberSettings(completion="never")), []
+    learner, seen = Amber(setup(), AmberSettings(completion="never", adapt=False)), []
     fit = learner.reliability.fit
     monkeypatch.setattr(learner.reliability, "fit", lambda z, y, *rest: (seen.append((z, y)), fit(z, y, *rest)))
-    batches = stream(6)
-    curator = feed(learner, batches)
-    tree = curator.taxonomy
+    slow, tree = remembered(learner, 6)
     z, y = seen[-1]
-    assert {tree.labels[node].level for node in y.tolist()} == {1}
-    slow = Slow(learner)
-    for x, labels in batches:
-        nodes = torch.tensor([tree.id(label) for label in labels])
-        slow.samples += [Sample(*pair) for pair in zip(learner.features(x), nodes.tolist(), strict=True)]
-    fine = [i for i, sample in enumerate(slow.samples) if tree.labels[sample.node].level == 1]
-    assert y.tolist() == [slow.samples[i].node for i in fine]
-    scale = {level: slow.outputs(exam()[0], tree)[level] for level in tree.levels}
-    plain = {level: learner.features(exam()[0]) @ slow.weights(tree, level, {}).t() for level in tree.levels}
-    everything = list(slow.samples)
-    for row, i in list(enumerate(fine))[::5]:
-        slow.samples = [sample for j, sample in enumerate(everything) if j != i]
+    assert y.tolist() == [slow.samples[i].node for i in fine(slow, tree)]
+    factors = scales(slow, tree)
+    for row, i in list(enumerate(fine(slow, tree)))[::5]:
         for level in tree.levels:
-            without = slow.weights(tree, level, {}) @ everything[i].phi
-            factor = (scale[level] / plain[level])[0]  # of the balance, with all samples
-            torch.testing.assert_close(z[level][row], without * factor, rtol=1e-2, atol=1e-3)
+            without = slow.weights(tree, level, {}, without=i) @ slow.samples[i].phi
+            torch.testing.assert_close(z[level][row], without * factors[level], rtol=1e-2, atol=1e-3)
+
+
+def test_penalties_learn_from_the_likelihood_of_leaves_that_were_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against differences: the penalty of a part is changed a little, and each leaf predicted without its sample."""
+    learner, seen = Amber(setup(), AmberSettings(completion="never", mirror=False)), {}
+    monkeypatch.setattr(learner.penalties, "learn", lambda slopes, level: seen.update({level: slopes}))
+    slow, tree = remembered(learner, 6)
+    factors, leaves = scales(slow, tree), TreeTable.of(tree).leaves
+    beta = torch.tensor([learner.reliability.beta(level) for level in tree.levels])
+
+    def loss(i: int) -> Tensor:
+        phi = slow.samples[i].phi
+        z = {h: (slow.weights(tree, h, {}, without=i) @ phi)[None] * factors[h] for h in tree.levels}
+        return -path_scores(z, beta, leaves, {}).log_softmax(1)[0, tree.column(slow.samples[i].node)]
+
+    for row, i in list(enumerate(fine(slow, tree)))[::9]:
+        for level in tree.levels:
+            for place, slopes in enumerate(seen[level][row].split(learner.features.widths)):
+                slow.factors = {(level, place): math.exp(0.1)}
+                up = loss(i)
+                slow.factors = {(level, place): math.exp(-0.1)}
+                assert float(slopes.sum()) == pytest.approx(float(up - loss(i)) / 0.2, rel=0.05, abs=2e-4)
 
 
 def test_probabilities_are_those_of_the_reliabilities() -> None:
@@ -302,6 +334,7 @@ def test_every_setting_changes_the_prediction() -> None:
     usual = outputs()
     for field, value in {
         "gamma": 5.0,
+        "adapt": False,
         "stages": 0.0,
         "side": 2.0,
         "mirror": False,

@@ -16,6 +16,11 @@ from tests.helpers.trees import balanced_tree
 D = 16
 
 
+def half(level: int) -> torch.Tensor:
+    """Penalties."""
+    return torch.full((D,), 0.5)
+
+
 def test_gaps_are_relative_to_the_best_above_the_mean() -> None:
     z = torch.tensor([[0.9, 0.3, 0.0], [0.9, 0.3, 0.0]])
     torch.testing.assert_close(gaps(z, torch.tensor([0, 1])), torch.tensor([0.0, 0.6 / 0.5]))
@@ -65,21 +70,21 @@ def test_wrong_links_are_found_and_right_ones_are_not() -> None:
     for strays in (0, 12, 20):
         statistics, table, tree = world(strays)
         expected = {child: tree.parent(child) for child in tree.nodes(1).tolist()[:strays]}
-        assert doubts(statistics, table, 0.5) == expected
+        assert doubts(statistics, table, half) == expected
 
 
 def test_a_class_with_few_samples_is_not_doubted() -> None:
     statistics, table, tree = world(12)
     stray = tree.nodes(1)[0].item()
     statistics.counts.filled[stray] = 1
-    assert stray not in doubts(statistics, table, 0.5)
+    assert stray not in doubts(statistics, table, half)
 
 
 def test_a_tree_of_one_level_or_two_groups_is_not_doubted() -> None:
     for tree in (balanced_tree(5), balanced_tree(2, 4)):
         statistics, table = Statistics(D), TreeTable.of(tree)
         statistics.add(normal(40, D), torch.arange(40) % len(tree), table)
-        assert doubts(statistics, table, 0.5) == {}
+        assert doubts(statistics, table, half) == {}
 
 
 def test_levels_without_samples_are_passed_over() -> None:
@@ -87,7 +92,7 @@ def test_levels_without_samples_are_passed_over() -> None:
     tree.add(Label("new", 5))
     statistics, table = Statistics(D), TreeTable.of(tree)
     statistics.add(normal(40, D), tree.nodes(1)[torch.arange(40) % 8], table)
-    assert doubts(statistics, table, 0.5) == {}
+    assert doubts(statistics, table, half) == {}
 
 
 def test_placement_is_a_softmax_of_outputs() -> None:

@@ -57,16 +57,19 @@ def test_efficientnet_equals_the_published_model(lite: Backbone, published: Any,
     assert fmap.shape == (2, lite.map_dim, -(-height // 16), -(-width // 16))
 
 
-def test_efficientnet_pools_two_earlier_stages(lite: Backbone) -> None:
+def test_efficientnet_pools_three_earlier_stages(lite: Backbone) -> None:
+    """To 4 x 4, 2 x 2 and 1 x 1 cells."""
     pixels = images(2, 3, 64, 96)
     with torch.no_grad():
         *stages, features = lite.pooled(pixels)
         assert torch.equal(features, lite(pixels)[0])
-        for stage, stride in zip(stages, (16, 32), strict=True):
+        for stage, stride, side in zip(stages, (8, 16, 32), (4, 2, 1), strict=True):
             lite.use_map(stride)
-            torch.testing.assert_close(stage, lite(pixels)[1].mean((2, 3)))
+            rows = [band.tensor_split(side, 3) for band in lite(pixels)[1].tensor_split(side, 2)]
+            means = torch.stack([torch.stack([cell.mean((2, 3)) for cell in row], 2) for row in rows], 2)
+            torch.testing.assert_close(stage, means.flatten(1))
     lite.use_map(16)
-    assert [stage.shape[1] for stage in stages] == list(lite.stages) == [112, 320]
+    assert [stage.shape[1] for stage in stages] == list(lite.stages) == [16 * 40, 4 * 112, 320]
 
 
 def test_a_wrapped_network_has_its_features_alone() -> None:

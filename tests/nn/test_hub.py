@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
 
 from dhocl.core.errors import InputError
 from dhocl.nn.backbones import IMAGENET_MEAN, IMAGENET_STD, frozen, load, side_by_side
@@ -97,8 +98,9 @@ def test_hub_transformer_gives_class_token_and_patches(kind: str, tmp_path: Path
     assert (backbone.dim, backbone.map_dim) == (width, width)
     stage, again = backbone.pooled(pixels)
     torch.testing.assert_close(again, features)
-    torch.testing.assert_close(stage, _after_the_first_block(backbone, x).mean(1), atol=1e-5, rtol=1e-4)
-    assert backbone.stages == (width,)
+    tokens = _after_the_first_block(backbone, x)  # 4 x 4 patches, so each is a cell
+    torch.testing.assert_close(stage, tokens.transpose(1, 2).flatten(1), atol=1e-5, rtol=1e-4)
+    assert backbone.stages == (16 * width,)
     larger = backbone(images(2, 3, 40, 64))
     assert larger[0].shape == (2, width)
     assert larger[1].shape == (2, width, 5, 8)
@@ -137,10 +139,12 @@ def test_hub_stages_give_pooled_features_and_the_map_of_each_stage(kind: str, tm
     torch.testing.assert_close(fmap, out.hidden_states[3], atol=1e-5, rtol=1e-4)
     assert fmap.shape == (2, backbone.map_dim, 4, 2)
     assert (backbone.dim, backbone.map_dim) == (20, 16)
-    stage, again = backbone.pooled(pixels)
+    *stages, again = backbone.pooled(pixels)
     torch.testing.assert_close(again, features)
-    torch.testing.assert_close(stage, out.hidden_states[3].mean((2, 3)), atol=1e-5, rtol=1e-4)
-    assert backbone.stages == (16,)
+    for stage, fmap in zip(stages, out.hidden_states[2:4], strict=True):
+        expected = adaptive_avg_pool2d(fmap, 4).flatten(1)
+        torch.testing.assert_close(stage, expected, atol=1e-5, rtol=1e-4)
+    assert backbone.stages == (16 * out.hidden_states[2].shape[1], 16 * 16)
     for stage, stride in enumerate((4, 8, 16, 32), 1):
         backbone.use_map(stride)
         torch.testing.assert_close(backbone(pixels)[1], out.hidden_states[stage], atol=1e-5, rtol=1e-4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,7 +14,7 @@ from torch import Tensor
 from dhocl.core.errors import InputError
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import Label, Taxonomy
-from dhocl.nn.heads.ridge import Statistics, System, factor, leave_one_out, solve
+from dhocl.nn.heads.ridge import LeaveOneOut, Statistics, System, factor, solve
 from tests.helpers.tensors import unit
 from tests.helpers.trees import apply_one, balanced_tree, completed_by_hand
 
@@ -151,15 +153,37 @@ def test_statistics_of_two_halves_add_up_to_those_of_the_whole() -> None:
         assert_close(first.system(level, table), whole.system(level, table))
 
 
+def left_out(phi: Tensor, y: Tensor, gamma: Tensor) -> LeaveOneOut:
+    targets = torch.nn.functional.one_hot(y.clamp_min(0), 3).to(phi.dtype)
+    L = factor(phi[y >= 0].t() @ phi[y >= 0], gamma)
+    return LeaveOneOut(phi, y, L, solve(L, targets[y >= 0].t() @ phi[y >= 0]))
+
+
 def test_leave_one_out_equals_regression_without_the_sample() -> None:
     phi, y = unit(12, D), torch.arange(12) % 3
-    targets = torch.nn.functional.one_hot(y, 3).float()
-    L, M = factor(phi.t() @ phi, 0.5), targets.t() @ phi
-    found = leave_one_out(phi, y, L, M)
+    y[5] = -1  # was not learned
+    targets = torch.nn.functional.one_hot(y.clamp_min(0), 3).float()
+    gamma = torch.linspace(0.2, 0.8, D)
+    found = left_out(phi, y, gamma).z
     for i in range(12):
-        rest = [j for j in range(12) if j != i]
-        W = solve(factor(phi[rest].t() @ phi[rest], 0.5), targets[rest].t() @ phi[rest])
+        rest = [j for j in range(12) if j not in (i, 5)]
+        W = solve(factor(phi[rest].t() @ phi[rest], gamma), targets[rest].t() @ phi[rest])
         torch.testing.assert_close(found[i], W @ phi[i], rtol=1e-4, atol=1e-5)
+
+
+def test_slopes_are_those_of_the_losses_by_log_penalties() -> None:
+    """Against differences: each penalty is raised and lowered a little."""
+    phi, y = unit(12, D).double(), torch.arange(12) % 3
+    y[5] = -1
+    gamma = torch.linspace(0.2, 0.8, D, dtype=torch.float64)
+    rates = torch.rand(12, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    found = left_out(phi, y, gamma).slopes(rates, gamma)  # the loss of a sample: its outputs times rates
+    for d in range(D):
+        step = torch.ones(D, dtype=torch.float64)
+        step[d] = math.exp(1e-5)
+        up, down = (left_out(phi, y, gamma * step**sign).z for sign in (1, -1))
+        expected = ((up - down) * rates).sum(1) / 2e-5
+        torch.testing.assert_close(found[:, d], expected, rtol=1e-5, atol=1e-8)
 
 
 def test_adding_nodes_one_by_one_adds_zero_rows() -> None:

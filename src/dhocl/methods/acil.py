@@ -15,7 +15,7 @@ from torch import Tensor
 from dhocl.core.rng import Rng
 from dhocl.core.settings import Settings
 from dhocl.core.taxonomy import Taxonomy
-from dhocl.nn.features import FrozenFeatures, StageFeatures
+from dhocl.nn.features import FrozenFeatures, WeightedStages
 from dhocl.nn.heads.analytic import AnalyticHeads
 from dhocl.nn.heads.balance import Balance
 from dhocl.nn.heads.predla import analytic_softmax
@@ -46,8 +46,7 @@ class ACIL(Learner):
 
     def __init__(self, setup: Setup, settings: AnalyticSettings) -> None:
         self.settings = settings
-        backbone, stages = setup.backbone, settings.stages
-        self.f0 = StageFeatures(backbone, stages, side=1.0, mirror=False) if stages else FrozenFeatures(backbone)
+        self.f0 = WeightedStages(setup.backbone, settings.stages) if settings.stages else FrozenFeatures(setup.backbone)
         self.analytic = analytic_heads(self.f0.dim, setup.seed, settings)
         self.balance = Balance(settings.balance) if settings.balance else None
 

@@ -20,8 +20,9 @@ from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.nn.features import StageFeatures
 from dhocl.nn.heads.anchoring import doubts, placement
 from dhocl.nn.heads.balance import balance
+from dhocl.nn.heads.penalties import Penalties
 from dhocl.nn.heads.reliability import Placement, Placements, Reliability
-from dhocl.nn.heads.ridge import Statistics, System, factor, leave_one_out, solve
+from dhocl.nn.heads.ridge import LeaveOneOut, Statistics, System, factor, solve
 from dhocl.nn.heads.window import CompletionSettings, Window
 from dhocl.nn.learner import Batch, Learner, Setup, Stateful
 from dhocl.nn.memory import Reservoir
@@ -31,8 +32,9 @@ GROWTH = 8  # reliabilities are fitted again when the stream has grown by an eig
 
 @dataclass(frozen=True)
 class AmberSettings(CompletionSettings):
-    gamma: float = 0.5  # ridge
-    stages: float = 0.5  # weight of the features of earlier stages; 0: the final features alone
+    gamma: float = 0.75  # ridge penalty of the final features, at the start
+    stages: float = 0.5  # weight of the features of earlier stages at the start; 0: the final features alone
+    adapt: bool = True  # learn the penalties of all stages
     side: float = 1.0  # side of the images that the network sees, relative to those of the stream
     mirror: bool = True  # average the features of an image and its mirror image, where mirroring keeps the class
     balance: float = 0.5  # exponent of the correction for frequent classes; 0: none
@@ -58,7 +60,9 @@ class Amber(Learner):
 
     def __init__(self, setup: Setup, settings: AmberSettings) -> None:
         self.settings = s = settings
-        self.features = StageFeatures(setup.backbone, s.stages, s.side, s.mirror and setup.flip)
+        self.features = StageFeatures(setup.backbone, bool(s.stages), s.side, s.mirror and setup.flip)
+        weights = [*[s.stages] * (len(self.features.widths) - 1), 1.0]
+        self.penalties = Penalties(self.features.widths, [s.gamma / weight**2 for weight in weights])
         self.statistics = Statistics(self.features.dim)
         self.window = Window(self.features.dim, s)
         self.rng = Rng(setup.seed, "learner")
@@ -79,10 +83,10 @@ class Amber(Learner):
         self.memory.insert(phi=phi[leaves], y=batch.y[leaves])
         self._unsolved += len(phi)
         if window.new >= min(s.refresh, (window.seen - window.new) // GROWTH):
-            window.refresh(self.statistics, self.reliability.beta, s.gamma, table)
+            window.refresh(self.statistics, self.reliability.beta, self.penalties, table)
             if window.seen >= self.reliability.fitted_at * (1 + 1 / GROWTH):
                 if s.doubt:
-                    self.tree.doubt(doubts(self.statistics, self.tree.known, s.gamma))
+                    self.tree.doubt(doubts(self.statistics, self.tree.known, self.penalties))
                 self._fit(self.tree.trusted)
                 self.reliability.fitted_at = window.seen
         return window.stats() | self.reliability.stats()
@@ -101,21 +105,25 @@ class Amber(Learner):
         return self.reliability.probabilities(outputs, solution.leaves, solution.placements)
 
     def _fit(self, table: TreeTable) -> None:
-        """Fit the reliabilities to stored samples, each as if it had not been learned."""
+        """Fit reliabilities and penalties to stored samples, each as if it had not been learned."""
         stored = self.memory.read(table.is_leaf[self.memory.nodes].nonzero()[:, 0].numpy())
         phi, y = stored["phi"], stored["y"]
-        outputs: dict[int, Tensor] = {}
+        left_out: dict[int, LeaveOneOut] = {}
+        scales: dict[int, Tensor] = {}  # (C,)
         placements: Placements = {}
         for level in table.levels:
             A, M, N = self._system(level, table)
-            L, columns = factor(A, self.settings.gamma), table.columns(y, level)
-            rows = columns != UNKNOWN
+            L = factor(A, self.penalties(level))
             W = solve(L, M)
-            z = phi @ W.t()
-            z[rows] = leave_one_out(phi[rows], columns[rows], L, M)
-            outputs[level] = z * self._balance(level, N, table)
+            left_out[level] = LeaveOneOut(phi, table.columns(y, level), L, W)
+            scales[level] = self._balance(level, N, table)
             placements |= self._placed(level, W, table)
+        outputs = {level: out.z * scales[level] for level, out in left_out.items()}
         self.reliability.fit(outputs, y, table, placements)
+        if self.settings.adapt and len(y):
+            for level, gradient in self.reliability.gradients(outputs, y, table, placements).items():
+                slopes = left_out[level].slopes(gradient * scales[level], self.penalties(level))
+                self.penalties.learn(slopes, level)
 
     def _system(self, level: int, table: TreeTable) -> System:
         """Normal equations of all samples, with the soft targets of those in the window."""
@@ -145,7 +153,7 @@ class Amber(Learner):
             placements: Placements = {}
             for level in table.levels:
                 A, M, N = self._system(level, table)
-                W = solve(factor(A, self.settings.gamma), M)
+                W = solve(factor(A, self.penalties(level)), M)
                 weights[level] = self._balance(level, N, table)[:, None] * W
                 placements |= self._placed(level, W, table)
             self._solution, self._unsolved = Solution(weights, table.leaves, placements), 0
@@ -169,6 +177,7 @@ class Amber(Learner):
             "rng": self.rng,
             "memory": self.memory,
             "reliability": self.reliability,
+            "penalties": self.penalties,
             "tree": self.tree,
         }
 

@@ -47,22 +47,21 @@ class FrozenFeatures:
 
 
 class StageFeatures(FrozenFeatures):
-    """Unit-length features of the last stages, joined to vectors of length 1.
+    """Features of several stages side by side, each of unit length; the final features come last.
 
     Args:
         backbone: its copy is frozen.
-        weight: of earlier stages, relative to the final features; 0 leaves them out.
+        stages: whether to include earlier stages.
         side: side of the images that the network sees, relative to those given.
         mirror: average over each image and its mirror image.
     """
 
-    def __init__(self, backbone: Backbone, weight: float, side: float, mirror: bool) -> None:
+    def __init__(self, backbone: Backbone, stages: bool = True, side: float = 1.0, mirror: bool = False) -> None:
         super().__init__(backbone)
-        self._stages = len(backbone.stages) if weight else 0
-        self._weights = [*[weight] * self._stages, 1.0]
+        self.widths = [*(backbone.stages if stages else ()), backbone.dim]
+        self.dim = sum(self.widths)
         self._side = side
         self._mirror = mirror
-        self.dim += sum(backbone.stages) if weight else 0
 
     @torch.no_grad()
     def __call__(self, pixels: Tensor) -> Tensor:
@@ -75,9 +74,20 @@ class StageFeatures(FrozenFeatures):
         return torch.cat(parts)
 
     def _embed(self, pixels: Tensor) -> Tensor:
-        stages = self.f0.pooled(pixels)[-len(self._weights) :]
-        joined = torch.cat([w * F.normalize(part) for w, part in zip(self._weights, stages, strict=True)], 1)
-        return joined / math.hypot(*self._weights)
+        return torch.cat([F.normalize(part) for part in self.f0.pooled(pixels)[-len(self.widths) :]], 1)
+
+
+class WeightedStages(StageFeatures):
+    """Earlier stages with a weight, the final features with 1, joined to vectors of length 1."""
+
+    def __init__(self, backbone: Backbone, weight: float) -> None:
+        super().__init__(backbone)
+        weights = torch.tensor([*[weight] * (len(self.widths) - 1), 1.0])
+        self._scale = (weights / weights.norm()).repeat_interleave(torch.tensor(self.widths))
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        weighted: Tensor = self._scale * super().__call__(pixels)
+        return weighted
 
 
 def _scaled(pixels: Tensor, size: list[int]) -> Tensor:

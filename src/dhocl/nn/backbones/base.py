@@ -10,6 +10,7 @@ from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dhocl.nn.backbones.layers import ConvNorm
@@ -17,6 +18,7 @@ from dhocl.nn.backbones.parts import in_parts
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)  # per channel, on 0..1
 IMAGENET_STD = (0.229, 0.224, 0.225)
+POOLED = 640  # values of a stage that is pooled to several cells
 
 
 class Meter:
@@ -35,7 +37,16 @@ class Meter:
 class Encoded(NamedTuple):
     features: Tensor  # (B, dim)
     map: Tensor  # (B, map_dim, h, w)
-    stages: tuple[Tensor, ...] = ()  # (B, width) for each of `Backbone.stages`
+    stages: tuple[Tensor, ...] = ()  # maps (B, channels, h, w) of earlier stages, with the channels that were stated
+
+
+def cells(channels: int) -> int:
+    """Side of the grid to which a stage is pooled: 4, 2 or 1, with at most POOLED values if there are several cells.
+
+    >>> cells(40), cells(112), cells(320)
+    (4, 2, 1)
+    """
+    return next((side for side in (4, 2) if channels * side**2 <= POOLED), 1)
 
 
 class Backbone(nn.Module, ABC):
@@ -49,7 +60,7 @@ class Backbone(nn.Module, ABC):
         maps: stride -> channels of the feature maps that it can return.
         mean: of the training images, per channel on 0..1, as on model cards.
         std: standard deviation, likewise.
-        stages: widths of the pooled earlier stages that `encode` returns.
+        stages: channels of the earlier stages whose maps `encode` returns.
     """
 
     mean: Tensor  # (1, 3, 1, 1) on 0..255
@@ -65,7 +76,7 @@ class Backbone(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.dim = dim
-        self.stages = tuple(stages)
+        self.stages = tuple(channels * cells(channels) ** 2 for channels in stages)  # widths after pooling
         self.maps = maps
         self.use_map(16)
         self.is_frozen = False
@@ -88,11 +99,12 @@ class Backbone(nn.Module, ABC):
         return features, feature_map
 
     def pooled(self, pixels: Tensor) -> tuple[Tensor, ...]:
-        """Pixels (B, 3, H, W) -> the pooled stages (B, width) of `stages`, and last the features (B, dim)."""
+        """Pixels (B, 3, H, W) -> stages (B, width) pooled to `cells`, and last the features (B, dim)."""
 
         def encode(x: Tensor) -> tuple[Tensor, ...]:
             encoded = self.encode(x)
-            return *encoded.stages, encoded.features
+            grids = (adaptive_avg_pool2d(stage, cells(stage.shape[1])).flatten(1) for stage in encoded.stages)
+            return *grids, encoded.features
 
         return self._on_pixels(encode, pixels)
 

@@ -61,7 +61,7 @@ class EfficientNetLite0(Backbone):
     """3.4 M parameters without the classifier, 1280 features; no squeeze-and-excite and ReLU6 throughout."""
 
     def __init__(self) -> None:
-        super().__init__(1280, {8: 40, 16: 112, 32: 320}, (127 / 255,) * 3, (128 / 255,) * 3, stages=(112, 320))
+        super().__init__(1280, {8: 40, 16: 112, 32: 320}, (127 / 255,) * 3, (128 / 255,) * 3, stages=(40, 112, 320))
         self.stem = ConvNorm(3, 32, kernel=3, stride=2, relu6=True)
         blocks: list[nn.Module] = []
         inputs = 32
@@ -81,8 +81,7 @@ class EfficientNetLite0(Backbone):
             if i in STRIDES:
                 maps[STRIDES[i]] = x  # (B, channels, H/stride, W/stride)
         x = self.head(x)  # (B, 1280, H/32, W/32)
-        stages = tuple(maps[stride].mean((2, 3)) for stride in (16, 32))
-        return Encoded(x.mean((2, 3)), maps[self.map_stride], stages)
+        return Encoded(x.mean((2, 3)), maps[self.map_stride], tuple(maps.values()))
 
 
 def efficientnet_lite0() -> Backbone:

@@ -29,7 +29,7 @@ class HubStages(Backbone):
 
     def __init__(self, model: Any, widths: Sequence[int], mean: Sequence[float], std: Sequence[float]) -> None:
         maps = {4 << stage: width for stage, width in enumerate(widths)}
-        super().__init__(widths[-1], maps, mean, std, stages=widths[-2:-1])  # the last, pooled, is the features
+        super().__init__(widths[-1], maps, mean, std, stages=widths[-3:-1])  # the last, pooled, is the features
         self.model = model
 
     def encode(self, x: Tensor) -> Encoded:
@@ -39,7 +39,7 @@ class HubStages(Backbone):
     def encoded(self, features: Tensor, maps: Sequence[Tensor]) -> Encoded:
         """`maps`: the input, if it is there, and the stages (B, channels, H/stride, W/stride)."""
         chosen = maps[list(self.maps).index(self.map_stride) - len(self.maps)]
-        return Encoded(features, chosen, tuple(fmap.mean((2, 3)) for fmap in maps[-2:-1]))
+        return Encoded(features, chosen, tuple(maps[-3:-1]))
 
 
 class HubSwin(HubStages):
@@ -79,7 +79,7 @@ class HubTransformer(Backbone):
 
     Layers after the class token are not used: those of DINO and MAE are untrained, and CLIP's projection matches text.
     SigLIP has no class token; its features come from its attention pooling. The stride of the map is the side of a
-    patch: 14, 16 or 32 pixels. Stage: the mean patch token after three quarters of the blocks.
+    patch: 14, 16 or 32 pixels. Stage: the patch tokens after three quarters of the blocks.
     """
 
     def __init__(self, model: Any, kind: str, mean: Sequence[float], std: Sequence[float]) -> None:
@@ -100,7 +100,8 @@ class HubTransformer(Backbone):
         patches = tokens[:, -h * w :].transpose(1, 2)  # (B, dim, h w)
         features = out.pooler_output if self.kind == "siglip" else tokens[:, 0]
         stage = out.hidden_states[self.model.config.num_hidden_layers * 3 // 4]  # 0 is the input of the first block
-        return Encoded(features, patches.unflatten(2, (h, w)), (stage[:, -h * w :].mean(1),))
+        grid = (h, w)
+        return Encoded(features, patches.unflatten(2, grid), (stage[:, -h * w :].transpose(1, 2).unflatten(2, grid),))
 
 
 def hub(name: str) -> Backbone:

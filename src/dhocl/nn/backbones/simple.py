@@ -28,7 +28,7 @@ class Tiny(Backbone):
         for layer in self.layers:
             x = relu(layer(x))
             maps.append(x)  # (B, 16, 32 or 64, h, w)
-        return Encoded(x.mean((2, 3)), x, (maps[1].mean((2, 3)),))
+        return Encoded(x.mean((2, 3)), x, (maps[1],))
 
 
 def tiny() -> Backbone:

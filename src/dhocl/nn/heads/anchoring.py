@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import UNKNOWN
-from dhocl.nn.heads.ridge import Statistics, factor, solve
+from dhocl.nn.heads.ridge import Penalty, Statistics, factor, solve
 
 RIGHT = 0.2  # mean of the gap of a right link
 WRONG = 1.0, 0.3  # mean and standard deviation of the gap of a wrong link
@@ -45,8 +45,8 @@ def wrong(gap: Tensor) -> Tensor:
     return p
 
 
-def doubts(statistics: Statistics, table: TreeTable, gamma: float) -> dict[int, int]:
-    """Links that the images contradict: node -> its parent."""
+def doubts(statistics: Statistics, table: TreeTable, gamma: Penalty) -> dict[int, int]:
+    """Links that the images contradict: node -> its parent; gamma: ridge penalties (D,) of a level."""
     counts, sums = statistics.counts.filled, statistics.sums.filled
     found: dict[int, int] = {}
     children = ((table.parents != UNKNOWN) & (counts >= FEWEST)).nonzero()[:, 0]
@@ -54,7 +54,7 @@ def doubts(statistics: Statistics, table: TreeTable, gamma: float) -> dict[int, 
         linked = children[table.node_levels[table.parents[children]] == level]
         if level not in statistics.grams or table.width(level) < 3 or not len(linked):
             continue
-        W = solve(factor(statistics.grams[level], gamma), sums[table.nodes(level)])
+        W = solve(factor(statistics.grams[level], gamma(level)), sums[table.nodes(level)])
         z = (sums[linked] / counts[linked, None]) @ W.t()
         p = wrong(gaps(z, table.columns(linked, level)))
         found |= {node: int(table.parents[node]) for node in linked[p > SURE].tolist()}

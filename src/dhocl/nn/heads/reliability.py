@@ -1,7 +1,7 @@
 """Reliability of levels: one distribution over paths from the outputs of all levels, calibrated out of sample.
 
 p(path) ∝ exp Σ_h β_h z_h(class of the path at level h). β_h says how much to trust level h. The β are fitted to samples
-whose outputs are computed as if they had not been learned (`ridge.leave_one_out`).
+whose outputs are computed as if they had not been learned (`ridge.LeaveOneOut`).
 """
 
 from __future__ import annotations
@@ -125,6 +125,11 @@ def path_scores(z: dict[int, Tensor], beta: Tensor, leaves: Tensor, placements: 
     return score
 
 
+def own_path(y: Tensor, table: TreeTable) -> Tensor:
+    """(n,) leaves -> (n,) their rows in `table.leaves`."""
+    return table.is_leaf.cumsum(0)[y] - 1
+
+
 class Reliability:
     """β of each level, and the shape that calibrates its marginals."""
 
@@ -159,9 +164,8 @@ class Reliability:
         if len(y) < FEWEST:
             return
         leaves, targets = table.leaves, table.paths[y]  # (paths, levels), (n, levels)
-        own = table.is_leaf.cumsum(0)[y] - 1  # (n,) index among the leaves
         start = torch.tensor([math.log(self.beta(level)) for level in table.levels])
-        log_beta = fit(z, own, leaves, placements, start)
+        log_beta = fit(z, own_path(y, table), leaves, placements, start)
         self.log_beta = dict(zip(table.levels, log_beta.tolist(), strict=True))
         widths = {level: table.width(level) for level in table.levels}
         p = marginals(self.posterior(z, leaves, placements), leaves, widths, placements)
@@ -169,6 +173,15 @@ class Reliability:
             rows = targets[:, place] != UNKNOWN
             if rows.sum() >= FEWEST:
                 self.shapes[level] = fit_shape(p[level][rows], targets[rows, place], self.shape(level)).tolist()
+
+    def gradients(self, z: dict[int, Tensor], y: Tensor, table: TreeTable, placements: Placements) -> dict[int, Tensor]:
+        """(n, C) per level: of the negative log-likelihood of each label, by the outputs z. As for `fit`."""
+        beta = torch.tensor([self.beta(level) for level in z])
+        z = {level: outputs.detach().requires_grad_() for level, outputs in z.items()}
+        with torch.enable_grad():
+            score = path_scores(z, beta, table.leaves, placements)
+            loss = cross_entropy(score, own_path(y, table), reduction="sum")
+        return dict(zip(z, torch.autograd.grad(loss, list(z.values())), strict=True))
 
     def stats(self) -> dict[str, float]:
         return {f"beta.{level}": self.beta(level) for level in self.log_beta}

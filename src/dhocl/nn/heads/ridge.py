@@ -7,6 +7,7 @@ as if the tree had been like this from the start. Soft targets of finer levels a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -17,9 +18,11 @@ from dhocl.core.errors import InputError
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import UNKNOWN
 
+Penalty = Callable[[int], Tensor]  # level -> γ (D,)
+
 
 class System(NamedTuple):
-    """The normal equations of one level: (A + γI) Wᵀ = Mᵀ."""
+    """The normal equations of one level: (A + diag γ) Wᵀ = Mᵀ."""
 
     A: Tensor  # (D, D) Σ m φφᵀ over samples, m the sum of the sample's target
     M: Tensor  # (C, D) Σ t φᵀ
@@ -33,9 +36,9 @@ class System(NamedTuple):
         self.N.add_(targets.sum(0))
 
 
-def factor(A: Tensor, gamma: float, name: str = "gamma") -> Tensor:
-    """Lower Cholesky factor (D, D) of A + γI. `name` is that of the setting to raise if there is none."""
-    L, failed = torch.linalg.cholesky_ex(A + gamma * torch.eye(len(A), dtype=A.dtype))
+def factor(A: Tensor, gamma: float | Tensor, name: str = "gamma") -> Tensor:
+    """Lower Cholesky factor (D, D) of A + diag(γ), γ a number or (D,). `name` is that of the setting, for an error."""
+    L, failed = torch.linalg.cholesky_ex(A + torch.diag(torch.as_tensor(gamma, dtype=A.dtype).expand(len(A))))
     if failed:
         raise InputError(f"ridge regression: A is not positive definite; raise `settings` {name}")
     return L  # type: ignore[no-any-return]
@@ -46,14 +49,35 @@ def solve(L: Tensor, M: Tensor) -> Tensor:
     return torch.cholesky_solve(M.t(), L).t()
 
 
-def leave_one_out(phi: Tensor, columns: Tensor, L: Tensor, M: Tensor) -> Tensor:
-    """Outputs (n, C) for samples phi (n, D) of these classes (n,), each as if it had not been among the samples.
+class LeaveOneOut:
+    """Outputs for learned samples, each as if it had not been among the samples.
 
-    z₋ᵢ = (zᵢ - hᵢ tᵢ) / (1 - hᵢ) with the leverage hᵢ = φᵢᵀ (A + γI)⁻¹ φᵢ.
+    z₋ᵢ = (zᵢ - hᵢ tᵢ) / (1 - hᵢ) with the leverage hᵢ = φᵢᵀ (A + diag γ)⁻¹ φᵢ.
+
+    Args:
+        phi: (n, D) features.
+        columns: (n,) classes; -1 for samples that were not learned, which get the plain outputs.
+        L: (D, D) factor.
+        W: (C, D) weights.
     """
-    U = torch.cholesky_solve(phi.t(), L).t()  # (n, D)
-    h = (phi * U).sum(1, keepdim=True)  # (n, 1)
-    return (U @ M.t() - h * F.one_hot(columns, len(M)).to(phi.dtype)) / (1 - h)
+
+    def __init__(self, phi: Tensor, columns: Tensor, L: Tensor, W: Tensor) -> None:
+        learned = (columns != UNKNOWN)[:, None]  # (n, 1)
+        self._W = W
+        self._U = solve(L, phi)  # (n, D)
+        self._h = (phi * self._U).sum(1, keepdim=True) * learned  # (n, 1)
+        self._learned = learned
+        self._targets = F.one_hot(columns.clamp_min(0), len(W)).to(phi.dtype) * learned  # (n, C)
+        self.z = (phi @ W.t() - self._h * self._targets) / (1 - self._h)  # (n, C)
+
+    def slopes(self, gradient: Tensor, gamma: Tensor) -> Tensor:
+        """(n, D) derivatives of the loss of each sample by log γ (D,), from those by its outputs z, gradient (n, C).
+
+        ∂zᵢ / ∂γ_d = -U_id W_d for plain outputs, ∂hᵢ / ∂γ_d = -U_id², with U = φ (A + diag γ)⁻¹.
+        """
+        plain = self._U * (gradient @ self._W)
+        by_leverage = (gradient * (self.z - self._targets)).sum(1, keepdim=True) * self._learned  # (n, 1)
+        return -gamma * (plain + self._U.square() * by_leverage) / (1 - self._h)
 
 
 class Rows:

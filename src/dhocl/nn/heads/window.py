@@ -14,7 +14,7 @@ from dhocl.core.settings import Settings
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import UNKNOWN
 from dhocl.nn.heads.completion import complete, evidence, nearby, recency
-from dhocl.nn.heads.ridge import Statistics, System, factor, leave_one_out, solve
+from dhocl.nn.heads.ridge import LeaveOneOut, Penalty, Statistics, System, factor, solve
 
 RECENT = 1536  # labels that are remembered, to know the classes nearby
 GLOBAL = 1e4  # width of a kernel that knows no recency, to compare with
@@ -66,13 +66,13 @@ class Window:
         self.seen += len(y)
         self.new += len(y)
 
-    def refresh(self, statistics: Statistics, beta: Callable[[int], float], gamma: float, table: TreeTable) -> None:
+    def refresh(self, statistics: Statistics, beta: Callable[[int], float], gamma: Penalty, table: TreeTable) -> None:
         """Complete the labels downward. Samples that leave the window are added to the statistics.
 
         Args:
             statistics: of all samples; soft targets of those in the window are not in them.
             beta: factor of the outputs of a level.
-            gamma: ridge.
+            gamma: ridge penalties (D,) of a level.
             table: the tree.
         """
         s = self._settings
@@ -106,17 +106,18 @@ class Window:
                 with_recency, without = (evidence(prior[rows], *known) for prior in priors)
                 self.advantage += with_recency - without
 
-    def _complete(self, statistics: Statistics, beta: Callable[[int], float], gamma: float, table: TreeTable) -> None:
+    def _complete(self, statistics: Statistics, beta: Callable[[int], float], gamma: Penalty, table: TreeTable) -> None:
         logits, hidden = {}, {}
         fresh = slice(max(0, len(self.y) - self.new), None)
         parents = table.parents[self.y[fresh]]
         for level in table.levels[1:]:
             A, M, _ = statistics.system(level, table)
-            L = factor(A, gamma)
-            logits[level] = beta(level) * (self.phi @ solve(L, M).t())
+            L = factor(A, gamma(level))
+            W = solve(L, M)
+            logits[level] = beta(level) * (self.phi @ W.t())
             own = (table.node_levels[self.y[fresh]] == level) & (parents != UNKNOWN)
             columns = table.columns(self.y[fresh][own], level)
-            hidden[level] = own, columns, beta(level) * leave_one_out(self.phi[fresh][own], columns, L, M)
+            hidden[level] = own, columns, beta(level) * LeaveOneOut(self.phi[fresh][own], columns, L, W).z
         kernel = recency(self.times, self.recent_times, self._settings.recency)
         self.targets = complete(logits, self.y, kernel, self.recent, table)
         self._check(hidden, parents, kernel[fresh], table)
