@@ -86,7 +86,7 @@ class Classifier:
         *,
         tree: str | Path | None = None,
         source: KnowledgeSource | None = None,
-        method: str | type[Learner] = "halo",
+        method: str | type[Learner] = "amber",
         backbone: str | nn.Module = "efficientnet_lite0",
         image_size: int = 96,
         buffer: int = 1000,

@@ -23,12 +23,12 @@ def test_a_sweep_survives_the_loss_of_a_node(tmp_path: Path, monkeypatch: pytest
 
     grid = cells("acil", "er", "cbrs", "finetune", samples=880)
     monkeypatch.setitem(recipes.RECIPES, "main", Recipe("", "", lambda _: grid, ()))
-    list(start(prepare(tmp_path / "here", ["main"], Scale.smoke, 1, None), "local", 2, None))
+    list(start(prepare(tmp_path / "here", ["main"], Scale.smoke, range(1), None), "local", 2, None))
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
         lost = cluster.add_node(num_cpus=1)
-        jobs = prepare(tmp_path / "there", ["main"], Scale.smoke, 1, None)
+        jobs = prepare(tmp_path / "there", ["main"], Scale.smoke, range(1), None)
         problems, removed = [], False
         for event in start(jobs, "ray", 0, cluster.address):
             if isinstance(event, Underway) and not removed:
@@ -51,7 +51,7 @@ def test_where_the_folder_is_not_shared_files_are_sent_home(tmp_path: Path, monk
     from dhocl.experiment.sweep import cluster
 
     monkeypatch.setitem(recipes.RECIPES, "main", Recipe("", "", lambda _: cells("acil"), ()))
-    (job,) = prepare(tmp_path / "there", ["main"], Scale.smoke, 1, None)
+    (job,) = prepare(tmp_path / "there", ["main"], Scale.smoke, range(1), None)
 
     class Deaf:
         class write:  # noqa: N801

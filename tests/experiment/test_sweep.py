@@ -93,10 +93,21 @@ def test_a_run_is_known_by_what_decides_it() -> None:
 
 
 def test_recipes_that_share_a_folder_share_runs(tmp_path: Path) -> None:
-    prepare(tmp_path, ["learning_curves"], Scale.smoke, 1, None)
-    names = {job.folder.name for job in prepare(tmp_path, ["forgetting", "learning_curves"], Scale.smoke, 2, None)}
+    prepare(tmp_path, ["learning_curves"], Scale.smoke, range(1), None)
+    names = {
+        job.folder.name for job in prepare(tmp_path, ["forgetting", "learning_curves"], Scale.smoke, range(2), None)
+    }
     assert len(names) == 2 * 7, "all methods of the one are among those of the other"
     assert SweepFolder(tmp_path).recipes == ["forgetting", "learning_curves"]
+
+
+def test_seeds_count_from_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "start", lambda jobs, *_: iter(Ended(job, "not run") for job in jobs))
+    jobs = sweep.sweep(["tree_growth"], tmp_path, seeds=3, first_seed=4)
+    assert [job.config.seed for job in jobs] == [4, 5, 6]
+    page = write_sweep_report(tmp_path).read_text()
+    assert "seeds 4, 5, 6" in page
+    assert "dhocl sweep tree_growth --scale smoke --seeds 3 --first-seed 4" in page
 
 
 @pytest.mark.parametrize(
@@ -110,7 +121,7 @@ def test_what_is_missing_is_told_before_anything_is_written(
     names: list[str], scale: Scale, told: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=told):
-        prepare(tmp_path / "out", names, scale, 1, None)
+        prepare(tmp_path / "out", names, scale, range(1), None)
     assert not (tmp_path / "out").exists()
 
 
@@ -124,18 +135,18 @@ def test_scale_and_engine_are_checked_before_anything_is_written(tmp_path: Path)
 
 def test_imagenet_h_needs_a_backbone_that_never_saw_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dhocl.data.check", lambda *_: None)
-    asked = (tmp_path / "out", ["imagenet_h"], Scale.paper, 1, tmp_path)
+    asked = (tmp_path / "out", ["imagenet_h"], Scale.paper, range(1), tmp_path)
     with pytest.raises(InputError, match=r"not trained on ImageNet .* `backbone`"):
         prepare(*asked)
     assert not (tmp_path / "out").exists()
     assert {job.config.backbone for job in prepare(*asked, "hub:mine")} == {"hub:mine"}
     with pytest.raises(InputError, match="have their own backbones"):
-        prepare(tmp_path / "main", ["main"], Scale.smoke, 1, None, "hub:mine")
+        prepare(tmp_path / "main", ["main"], Scale.smoke, range(1), None, "hub:mine")
 
 
 def test_a_data_folder_that_lacks_a_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cifar"):
-        prepare(tmp_path / "out", ["main"], Scale.mini, 1, tmp_path)
+        prepare(tmp_path / "out", ["main"], Scale.mini, range(1), tmp_path)
     assert not (tmp_path / "out").exists()
 
 
@@ -144,7 +155,7 @@ def test_a_data_folder_that_lacks_a_set_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("recipe")
 def test_processes_make_the_runs_that_one_would_make(tmp_path: Path) -> None:
-    jobs = prepare(tmp_path / "sweep", ["main"], Scale.smoke, 2, None)
+    jobs = prepare(tmp_path / "sweep", ["main"], Scale.smoke, range(2), None)
     before = dict(os.environ)
     events = listen(jobs)
     assert os.environ == before, "the environment of the workers is theirs alone"
@@ -157,13 +168,13 @@ def test_processes_make_the_runs_that_one_would_make(tmp_path: Path) -> None:
             pass
         ours = (job.folder / "curve.jsonl").read_bytes()
         assert ours == (tmp_path / "alone" / job.folder.name / "curve.jsonl").read_bytes()
-    assert prepare(tmp_path / "sweep", ["main"], Scale.smoke, 2, None) == [], "finished runs are not run again"
+    assert prepare(tmp_path / "sweep", ["main"], Scale.smoke, range(2), None) == [], "finished runs are not run again"
 
 
 def test_a_run_that_fails_is_recorded_and_the_rest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = cells("er", settings={"lr_backbone": 1e30})
     monkeypatch.setitem(recipes.RECIPES, "main", Recipe("", "", lambda _: broken + cells("acil"), (Numbers(),)))
-    events = listen(prepare(tmp_path, ["main"], Scale.smoke, 1, None), workers=1)
+    events = listen(prepare(tmp_path, ["main"], Scale.smoke, range(1), None), workers=1)
     problems = [event.problem for event in events if isinstance(event, Ended)]
     assert problems[0] is not None
     assert "training diverged" in problems[0]
@@ -172,12 +183,12 @@ def test_a_run_that_fails_is_recorded_and_the_rest_goes_on(tmp_path: Path, monke
     assert "Traceback" in failed.read_text()
     page = write_sweep_report(tmp_path).read_text()
     assert "training diverged" in page
-    assert len(prepare(tmp_path, ["main"], Scale.smoke, 1, None)) == 1, "what failed is tried again"
+    assert len(prepare(tmp_path, ["main"], Scale.smoke, range(1), None)) == 1, "what failed is tried again"
 
 
 @pytest.mark.usefixtures("recipe")
 def test_a_process_that_dies_is_told_of_and_replaced(tmp_path: Path) -> None:
-    jobs = prepare(tmp_path, ["main"], Scale.smoke, 2, None)
+    jobs = prepare(tmp_path, ["main"], Scale.smoke, range(2), None)
     others = multiprocessing.active_children()  # those that read images stay for as long as Python runs
     ended, killed = [], False
     for event in start(jobs, "local", 1, None):
@@ -220,7 +231,7 @@ def test_stopped_at_any_time_and_started_again_is_the_same(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("recipe")
 def test_tables_and_figures_are_files(tmp_path: Path) -> None:
-    listen(prepare(tmp_path, ["main"], Scale.smoke, 2, None))
+    listen(prepare(tmp_path, ["main"], Scale.smoke, range(2), None))
     page = write_sweep_report(tmp_path)
     assert page == tmp_path / "index.html"
     summaries = [

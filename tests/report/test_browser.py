@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         recipe = Recipe("All there is to show", "nowhere", lambda _: cells("acil", "er", "halo"), exhibits)
         patch.setitem(recipes.RECIPES, "main", recipe)
-        list(start(prepare(out, ["main"], Scale.smoke, 1, None), "local", 2, None))
+        list(start(prepare(out, ["main"], Scale.smoke, range(1), None), "local", 2, None))
         write_sweep_report(out)
     return out
 

@@ -136,10 +136,15 @@ HALO = {
 }
 
 
-def make_run(folder: Path, config: RunConfig, gain: float = 0.0, end: bool = True, halo: bool = False) -> Path:
+AMBER = {"learner": {"waiting": 9.0, "completed": 0.4, "found_again": 0.8, "beta.0": 3.0}}
+
+
+def make_run(
+    folder: Path, config: RunConfig, gain: float = 0.0, end: bool = True, halo: bool = False, **more: Any
+) -> Path:
     record, tree = Record(folder), grown()
     record.start(config, "0123", ("kingdom", "class", "species"))
-    curve = [scores(step, tree, gain, **(HALO if halo else {})) for step in (2, 4, 6)]
+    curve = [scores(step, tree, gain, **(HALO if halo else more)) for step in (2, 4, 6)]
     record.write_curve(curve)
     record.write_taxonomy(tree)
     if end:
@@ -157,7 +162,9 @@ def make_run(folder: Path, config: RunConfig, gain: float = 0.0, end: bool = Tru
 
 @pytest.fixture(scope="module")
 def halo_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("halo") / "run", RunConfig(dataset="folder", data="a b"), halo=True)
+    return make_run(
+        tmp_path_factory.mktemp("halo") / "run", RunConfig(method="halo", dataset="folder", data="a b"), halo=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +271,12 @@ def test_a_run_that_was_evaluated_on_other_images_is_refused(tmp_path: Path) -> 
 
 
 def test_every_figure_that_has_data_is_there(halo: Page, tmp_path: Path) -> None:
-    common = {"Accuracy of each level", "Mistake severity", "Accuracy of both populations"}
+    common = {
+        "Accuracy of each level",
+        "Mistake severity",
+        "Accuracy of both populations",
+        "Calibration error of each level",
+    }
     special = {
         "PredLA: weights of the two heads",
         "PredLA: temperatures of the two heads",
@@ -275,6 +287,9 @@ def test_every_figure_that_has_data_is_there(halo: Page, tmp_path: Path) -> None
     assert any("correlation is 0.25" in text for text in halo.texts("figcaption"))
     plain = write_report([make_run(tmp_path / "plain", RunConfig(method="acil"))], tmp_path / "plain.html")
     assert Page(plain).figures == common
+    run = make_run(tmp_path / "amber", RunConfig(), **AMBER)
+    page = Page(write_report([run], tmp_path / "amber.html"))
+    assert page.figures == common | {"AMBER: labels completed downward", "AMBER: reliability of each level"}
 
 
 def test_an_unfinished_run_says_so(tmp_path: Path) -> None:

@@ -45,6 +45,21 @@ def test_a_bound_is_not_best() -> None:
     ]
 
 
+def test_differences_may_be_to_a_row_that_is_named() -> None:
+    rows = {"a": seeds(5, 6), "halo": seeds(4, 5), "joint": seeds(9, 9), "none": {}}
+    table = tabulate("", ("AAUC",), rows, {}, ("joint",), reference="halo")
+    assert [gap_text(line.cells[0], table.numbers[0], table.reference) for line in table.lines] == [
+        "+1.00 ± 0.00 (2)",
+        "–",
+        "+4.50 ± 6.35 (2)",
+        "–",
+    ]
+    assert [line.cells[0].best for line in table.lines] == [True, False, False, False]
+    assert "Paired differences to halo:" in as_markdown(table)
+    alone = tabulate("", ("AAUC",), {"a": seeds(5, 6), "b": seeds(4, 5)}, {}, reference="halo")
+    assert not alone.paired, "the row is not there"
+
+
 def test_what_looks_alike_is_equally_good() -> None:
     """Of one seed, where nothing else is known."""
     table = tabulate("", ("AAUC",), {"a": seeds(50.01), "b": seeds(50.04), "c": seeds(49.9)}, {})

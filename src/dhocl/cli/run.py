@@ -39,7 +39,7 @@ def run(
 ) -> None:
     """Train a method on a stream, evaluate it regularly, and write results and a report.
 
-    Without options, HALO is trained on rendered characters, and nothing is downloaded. To train on your own images:
+    Without options, AMBER learns from rendered characters, and nothing is downloaded. To train on your own images:
     `dhocl run --dataset folder --data DIR`
     """
     from dhocl.cli.display import watch

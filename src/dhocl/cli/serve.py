@@ -38,7 +38,7 @@ def serve(
         ),
     ] = None,
     method: Annotated[
-        str | None, option("--method", panel=MODEL, help="New model: a method, as for `dhocl run`; default: halo.")
+        str | None, option("--method", panel=MODEL, help="New model: a method, as for `dhocl run`; default: amber.")
     ] = None,
     backbone: Annotated[
         str | None,

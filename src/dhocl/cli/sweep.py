@@ -29,6 +29,7 @@ def sweep(
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Number of seeds; default: 1 for smoke, 2 for mini, 5 for paper.")
     ] = None,
+    first_seed: Annotated[int, typer.Option(min=0, help="Seeds count from here.")] = 0,
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="local: processes on this machine; ray: tasks on a Ray cluster.")
     ] = "local",
@@ -53,7 +54,8 @@ def sweep(
 
     size = Scale(scale)
     folder = out or Path("runs") / size
-    jobs = prepare(folder, recipes, size, seeds or SEEDS[size], data, backbone)
+    each = range(first_seed, first_seed + (seeds or SEEDS[size]))
+    jobs = prepare(folder, recipes, size, each, data, backbone)
     try:
         failed = watch_sweep(start(jobs, engine, workers, address), jobs, quiet)
     except KeyboardInterrupt:

@@ -67,7 +67,7 @@ class RunConfig:
         'dhocl.methods.er:ER'
     """
 
-    method: Named = "halo"
+    method: Named = "amber"
     dataset: Named = "glyphs"
     data: str | Path | None = None
     backbone: Named = "efficientnet_lite0"

@@ -44,7 +44,7 @@ class ModelConfig:
     """
 
     levels: tuple[str, ...]
-    method: str = "halo"
+    method: str = "amber"
     backbone: str | None = "efficientnet_lite0"
     image_size: int = 96
     buffer: int = 1000

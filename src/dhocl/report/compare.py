@@ -63,9 +63,9 @@ def by_settings(runs: list[Run]) -> list[list[Run]]:
 def describe(config: RunConfig, others: list[RunConfig], *leave_out: str) -> str:
     """The method, and the fields of its config that differ from any of the others.
 
-    >>> runs = [RunConfig(buffer=size, settings={"hpr": False}) for size in (100, 200)]
+    >>> runs = [RunConfig(buffer=size, settings={"doubt": False}) for size in (100, 200)]
     >>> describe(runs[0], runs)
-    'halo, buffer 100'
+    'amber, buffer 100'
     """
     mine, all_fields = _fields(config), [_fields(other) for other in others]
     differs = [name for name in mine if name not in leave_out and any(f.get(name) != mine[name] for f in all_fields)]

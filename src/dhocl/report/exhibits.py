@@ -37,7 +37,8 @@ def tables(recipe: Recipe, runs: Runs) -> Iterator[Table]:
         if isinstance(exhibit, Numbers):
             for panel, rows in runs.items():
                 summaries = {row: {run.key: run.summary for run in found} for row, found in rows.items()}
-                yield tabulate(panel, exhibit.names, summaries, recipe.printed.get(panel, {}), exhibit.bounds)
+                printed = recipe.printed.get(panel, {})
+                yield tabulate(panel, exhibit.names, summaries, printed, exhibit.bounds, exhibit.reference)
 
 
 def pictures(recipe: Recipe, runs: Runs, records: Mapping[str, Mapping[str, Record]]) -> Iterator[Picture]:

@@ -101,6 +101,50 @@ def predla(run: Run) -> list[Shown]:
     ]
 
 
+def calibration(run: Run) -> Shown:
+    """Calibration error of each level."""
+    lines = [line for level in run.taxonomy.levels for line in _both(run, colour(level), "level_ece", str(level))]
+    return Shown(
+        "Calibration error of each level",
+        plot("calibration", [Panel(lines, "ECE, %", 3.6)]),
+        _level_keys(run) + DECODING_KEYS,
+        "Mean gap between confidence and accuracy, in 15 bins of confidence. Lower is better.",
+    )
+
+
+def amber(run: Run) -> list[Shown]:
+    """What was completed, and how much each level is trusted; empty for other methods."""
+    if not any("waiting" in scores["learner"] for scores in run.curve):
+        return []
+    shares = {
+        "completed": Key("completed at the finest level", colour(0)),
+        "found_again": Key("hidden labels found again", colour(1)),
+    }
+    waiting = _line(run, colour(2), "learner", "waiting")
+    betas = [_line(run, colour(level), "learner", f"beta.{level}") for level in run.taxonomy.levels]
+    return [
+        Shown(
+            "AMBER: labels completed downward",
+            plot(
+                "completion",
+                [
+                    Panel([_line(run, key.colour, "learner", name) for name, key in shares.items()], "share", 2.5),
+                    Panel([waiting], "samples waiting", 1.1),
+                ],
+            ),
+            list(shares.values()),
+            "Share of the samples in the window whose label was completed at the finest level. And of new labels whose "
+            "parent is known: the share that is found again when only the parent is given, over all so far.",
+        ),
+        Shown(
+            "AMBER: reliability of each level",
+            plot("reliability", [Panel(betas, "reliability β", log=True)]),
+            _level_keys(run),
+            "Factor of the outputs of a level in the distribution over paths. A higher one counts more.",
+        ),
+    ]
+
+
 def structure(run: Run) -> Shown | None:
     """Correlation of prototype distances with those of the tree, over the stream."""
     found = {name for scores in run.curve for name, value in scores["structure"].items() if value is not None}

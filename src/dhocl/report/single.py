@@ -65,7 +65,9 @@ def results(run: Run, matrices: dict[str, Tensor]) -> dict[str, Any]:
             figures.accuracy(run),
             figures.severity(run),
             figures.populations(run),
+            figures.calibration(run),
             *figures.predla(run),
+            *figures.amber(run),
         ],
         "structure": [figure for figure in structure if figure],
     }

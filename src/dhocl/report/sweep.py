@@ -15,7 +15,7 @@ from dhocl.experiment.sweep import FAILED, PlannedRun, SweepFolder
 from dhocl.report import exhibits
 from dhocl.report.page import templates, write_report
 from dhocl.report.reading import read
-from dhocl.report.tables import BOLD, PAIRED, Table, as_csv, as_latex, as_markdown, gap_text, shown, spread
+from dhocl.report.tables import BOLD, Table, as_csv, as_latex, as_markdown, gap_text, paired_note, shown, spread
 
 
 class Section(NamedTuple):
@@ -24,7 +24,7 @@ class Section(NamedTuple):
     name: str
     recipe: Recipe
     scale: str
-    seeds: int
+    seeds: list[int]
     done: int
     planned: int
     failed: dict[str, str]  # run -> the last line of its traceback
@@ -47,7 +47,7 @@ def write_sweep_report(folder: Path) -> Path:
     if not sweep.recipes:
         raise InputError(f"{folder} has no sweep: make one with `dhocl sweep RECIPE --out {folder}`")
     sections = [section(sweep, name) for name in sweep.recipes]
-    helpers = {"shown": shown, "spread": spread, "gap_text": gap_text, "BOLD": BOLD, "PAIRED": PAIRED}
+    helpers = {"shown": shown, "spread": spread, "gap_text": gap_text, "BOLD": BOLD, "paired_note": paired_note}
     html = templates().get_template("sweep.html").render(sections=sections, populations=POPULATIONS, **helpers)
     for part in sections:
         _write_files(folder, part)
@@ -72,7 +72,7 @@ def section(sweep: SweepFolder, name: str) -> Section:
         name,
         recipe,
         scale,
-        len({entry.seed for entry in entries}),
+        sorted({entry.seed for entry in entries}),
         sum(sweep.record(entry).finished for entry in entries),
         len(entries),
         failed,

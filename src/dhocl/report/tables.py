@@ -31,22 +31,19 @@ KNOWN = {number.name: number for number in [*NUMBERS, *MORE]} | {
         ),
     )
 }
+KNOWN["level_ece.-1"] = Number("ECE finest", "Calibration error of the finest level at the end, in percent.", sign=-1)
 KNOWN["pw_js.group_ends"] = Number(
     "pw-JS", "IIRC: precision-weighted Jaccard similarity of predicted and true labels at group ends, in percent."
 )
 
 BOLD = "Bold: the best row and, with several seeds, rows whose paired difference to it is not distinct from 0 (95 %)."
-PAIRED = (
-    "Paired differences to the best row of each column: mean ± half the 95 % interval (Student's t), and in brackets "
-    "the number of common seeds."
-)
 
 
 class Cell(NamedTuple):
     values: dict[StreamKey, float]
     printed: float | None  # result of the paper
     best: bool = False  # the best, or not distinct from it
-    gap: Difference | None = None  # to the best row of the column; None for the best row
+    gap: Difference | None = None  # to the row that is compared with; None for this row itself
 
 
 class Line(NamedTuple):
@@ -59,6 +56,11 @@ class Table(NamedTuple):
     numbers: list[Number]
     lines: list[Line]
     seeds: int
+    reference: str | None = None  # row that the others are compared with; None: the best of each column
+
+    @property
+    def compared_with(self) -> str:
+        return self.reference or "the best row"
 
     @property
     def paired(self) -> bool:
@@ -96,11 +98,12 @@ def tabulate(
     summaries: Mapping[str, Mapping[StreamKey, Mapping[str, Any]]],
     printed: Mapping[str, Mapping[str, float]],
     bounds: Collection[str] = (),
+    reference: str | None = None,
 ) -> Table:
     """A table with a line for each row of `summaries`, its finished runs.
 
     The best mean of each metric is marked, and rows whose paired difference to it is not distinct from 0. Rows in
-    `bounds` are not marked.
+    `bounds` are not marked. Differences are to the row `reference`, or to the best.
     """
     numbers = [KNOWN[name] for name in names]
     lines = []
@@ -117,12 +120,15 @@ def tabulate(
         if len(means) < 2:
             continue
         top = max(means, key=means.__getitem__)
+        best, against = column[top], reference or top
         for line in lines:
-            cell, best = line.cells[place], column[top]
+            cell = line.cells[place]
             good = as_good(cell.values, best.values, alike=shown(cell, number) == shown(best, number))
-            gap = None if line.name == top else difference(cell.values, best.values)
+            gap = (
+                difference(cell.values, column[against].values) if against in column and line.name != against else None
+            )
             line.cells[place] = cell._replace(best=line.name in means and good, gap=gap)
-    return Table(title, numbers, lines, max((len(found) for found in summaries.values()), default=0))
+    return Table(title, numbers, lines, max((len(found) for found in summaries.values()), default=0), reference)
 
 
 def shown(cell: Cell, number: Number) -> str:
@@ -135,12 +141,19 @@ def spread(cell: Cell, number: Number) -> str:
     return written(stdev(cell.values.values()), number.digits) if len(cell.values) > 1 else ""
 
 
-def gap_text(cell: Cell, number: Number) -> str:
-    """The paired difference to the best row, with one more digit, and the number of pairs."""
+def gap_text(cell: Cell, number: Number, reference: str | None = None) -> str:
+    """The paired difference, with one more digit, and the number of pairs."""
     if cell.gap is None:
-        return "best" if cell.best else MISSING
+        return "best" if cell.best and reference is None else MISSING
     half = f" ± {written(cell.gap.half, number.digits + 1)}" if cell.gap.half is not None else ""
     return f"{cell.gap.mean:+,.{number.digits + 1}f}{half} ({cell.gap.pairs})"
+
+
+def paired_note(table: Table) -> str:
+    return (
+        f"Paired differences to {table.compared_with}: mean ± half the 95 % interval (Student's t), and in brackets "
+        "the number of common seeds."
+    )
 
 
 def as_markdown(table: Table) -> str:
@@ -157,8 +170,11 @@ def as_markdown(table: Table) -> str:
     note += "In brackets the result of the paper. " if table.printed else ""
     text = f"**{table.title}**\n\n" + _grid(lines) + f"\n{note}{BOLD}\n"
     if table.paired:
-        gaps = [[line.name, *map(gap_text, line.cells, table.numbers)] for line in table.lines]
-        text += f"\n{PAIRED}\n\n" + _grid([*lines[:2], *gaps])
+        gaps = [
+            [line.name, *(gap_text(*pair, table.reference) for pair in zip(line.cells, table.numbers, strict=True))]
+            for line in table.lines
+        ]
+        text += f"\n{paired_note(table)}\n\n" + _grid([*lines[:2], *gaps])
     return text
 
 

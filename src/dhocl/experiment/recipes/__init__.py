@@ -68,6 +68,31 @@ EFFORT: Rows = {
     "onpro, 4 rotations": {"method": "onpro", "settings": {"rotations": 4}},
     "nsce, every 100": {"method": "nsce", "settings": {"every": 100}},
 }
+DOUBLED = {"side": 2.0, "mirror": False}
+BEST: Rows = {
+    **{name: {"method": name} for name in ("halo", "acil", "ncm", "slda", "ranpac", "er", "er_ace", "derpp", "gdumb")},
+    "amber": {"method": "amber"},
+    "amber, doubled side": {"method": "amber", "settings": DOUBLED},
+    "joint": {"method": "joint"},
+}
+PARTS: Rows = {
+    name: {"method": "amber", "settings": settings}
+    for name, settings in {
+        "amber": {},
+        "one penalty": {"adapt": False},
+        "final features alone": {"stages": 0.0},
+        "no mirror images": {"mirror": False},
+        "no completion": {"completion": "never"},
+        "no balance": {"balance": 0.0},
+        "no doubt": {"doubt": False},
+    }.items()
+}
+CONDITIONS: Rows = {
+    "noise 40 %": {"noise": 0.4},
+    "vacant 40 %": {"vacant": 0.4},
+    "delay 50": {"delay": 50.0},
+    **{f"{n} group{'s' if n > 1 else ''}": {"groups": n} for n in (1, 5, 50)},
+}
 HUB = {
     "ViT-B CLIP": "hub:openai/clip-vit-base-patch16",
     "ViT-B DINO": "hub:facebook/dino-vitb16",
@@ -120,6 +145,15 @@ def hle(scale: Scale) -> list[GridCell]:
         for panel in panels(scale, "cifar100")
         for shape, groups in shapes.items()
         for method in ("er", "plfms", "acil", "halo")
+    ]
+
+
+def conditions(scale: Scale) -> list[GridCell]:
+    return [
+        GridCell(f"{panel}, {condition}", method, config(scale, panel, method, **fields))
+        for panel in panels(scale, "cifar100", "cub200")
+        for condition, fields in CONDITIONS.items()
+        for method in ("halo", "acil", "amber")
     ]
 
 
@@ -280,6 +314,24 @@ RECIPES: dict[str, Recipe] = {
             },
         ),
         (Numbers(), Bars("AAUC")),
+    ),
+    "best": Recipe(
+        "AMBER, HALO and the methods that are closest to them",
+        "beyond the paper",
+        grid("cifar100", "cub200", "glyphs", rows=BEST),
+        (Numbers(FULL, bounds=("joint",), reference="halo"), Curves("accuracy")),
+    ),
+    "amber_parts": Recipe(
+        "AMBER without one of its parts",
+        "beyond the paper",
+        grid("cifar100", "cub200", "glyphs", rows=PARTS),
+        (Numbers((*FULL, "level_ece.-1"), reference="amber"), Bars("AAUC")),
+    ),
+    "conditions": Recipe(
+        "Missing, wrong and late links, more and fewer groups",
+        "beyond the paper",
+        conditions,
+        (Numbers(reference="halo"),),
     ),
     "learning_curves": Recipe(
         "Accuracy over the stream",

@@ -58,6 +58,7 @@ class Numbers:
 
     names: tuple[str, ...] = ("AAUC", "FAUC", "MS", "FFAcc", "open.AAUC")
     bounds: tuple[str, ...] = ()  # rows that are not compared for the best, such as upper bounds
+    reference: str | None = None  # row that the others are compared with; None: the best
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from dhocl import data
-from dhocl.core.errors import InputError, check_choice
+from dhocl.core.errors import InputError, check_choice, check_least
 from dhocl.core.taxonomy import UNKNOWN
 from dhocl.data import Selection, Source
 from dhocl.experiment.recipes import BASES, RECIPES, SEEDS, UNNAMED, Scale, Statistics, find_recipe
@@ -38,6 +38,7 @@ def sweep(
     scale: Literal["smoke", "mini", "paper"] = "smoke",
     *,
     seeds: int | None = None,
+    first_seed: int = 0,
     data: str | Path | None = None,
     backbone: str | None = None,
     engine: Literal["local", "ray"] = "local",
@@ -54,6 +55,7 @@ def sweep(
         folder: for runs and results.
         scale: "smoke" takes minutes and needs no data, "mini" needs CIFAR-100 and CUB-200, "paper" all data sets.
         seeds: number of seeds; default 1, 2 or 5, depending on the scale.
+        first_seed: seeds count from here.
         data: folder with the archives of the data sets.
         backbone: for recipes that do not name one.
         engine: "local" for processes on this machine, "ray" for tasks on a Ray cluster.
@@ -74,13 +76,20 @@ def sweep(
     check_choice("engine", engine, ("local", "ray"))
     size = Scale(scale)
     place = None if data is None else Path(data)
-    jobs = prepare(Path(folder), recipes, size, seeds or SEEDS[size], place, backbone)
+    check_least("first_seed", first_seed, 0)
+    each = range(first_seed, first_seed + (seeds or SEEDS[size]))
+    jobs = prepare(Path(folder), recipes, size, each, place, backbone)
     events = start(jobs, engine, workers, address)
     return [event.job for event in events if isinstance(event, Ended) and event.problem]
 
 
 def prepare(
-    folder: Path, recipes: Sequence[str], scale: Scale, seeds: int, place: Path | None, backbone: str | None = None
+    folder: Path,
+    recipes: Sequence[str],
+    scale: Scale,
+    seeds: Sequence[int],
+    place: Path | None,
+    backbone: str | None = None,
 ) -> list[Job]:
     """Plan the recipes in a folder. Returns the runs that are not finished, without duplicates.
 

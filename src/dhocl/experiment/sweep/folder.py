@@ -57,7 +57,7 @@ class SweepFolder:
         self,
         recipe: str,
         scale: Scale,
-        seeds: int,
+        seeds: Sequence[int],
         data: Path | None,
         backbone: str | None = None,
         statistics: Sequence[Statistic] = (),
@@ -66,7 +66,7 @@ class SweepFolder:
         cells = cells_of(recipe, scale, backbone)
         jobs: dict[str, Job] = {}
         entries = []
-        for seed in range(seeds):
+        for seed in seeds:
             for cell in cells:
                 config = dataclasses.replace(cell.config, seed=seed, data=_place(cell.config, data))
                 name = run_name(config)
