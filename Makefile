@@ -4,9 +4,12 @@ STAMP := .venv/.installed
 
 .PHONY: install run test smoke soak bench mutants lint type docs clean
 
-run: install  ## the demo: HALO on the built-in data set, with a report
+DEMO := --samples 4000 --test-samples 1000
+run: install  ## the demo: AMBER and HALO on the built-in data set, with reports
 	rm -rf runs/demo
-	$(BIN)/dhocl run --samples 6000 --test-samples 1500 --out runs/demo
+	$(BIN)/dhocl run $(DEMO) --out runs/demo/amber
+	$(BIN)/dhocl run $(DEMO) --method halo --out runs/demo/halo
+	$(BIN)/dhocl report runs/demo/amber runs/demo/halo --out runs/demo/compare.html
 
 install: $(STAMP)  ## the environment, with the command at .venv/bin/dhocl
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from dhocl.core.errors import InputError
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import Label, Taxonomy
-from dhocl.nn.heads.ridge import LeaveOneOut, Statistics, System, factor, solve
+from dhocl.nn.heads.ridge import LeaveOneOut, Statistics, System, factor, outputs, solve
 from tests.helpers.tensors import unit
 from tests.helpers.trees import apply_one, balanced_tree, completed_by_hand
 
@@ -156,7 +156,7 @@ def test_statistics_of_two_halves_add_up_to_those_of_the_whole() -> None:
 def left_out(phi: Tensor, y: Tensor, gamma: Tensor) -> LeaveOneOut:
     targets = torch.nn.functional.one_hot(y.clamp_min(0), 3).to(phi.dtype)
     L = factor(phi[y >= 0].t() @ phi[y >= 0], gamma)
-    return LeaveOneOut(phi, y, L, solve(L, targets[y >= 0].t() @ phi[y >= 0]))
+    return LeaveOneOut(phi, y, L, targets[y >= 0].t() @ phi[y >= 0])
 
 
 def test_leave_one_out_equals_regression_without_the_sample() -> None:
@@ -169,6 +169,12 @@ def test_leave_one_out_equals_regression_without_the_sample() -> None:
         rest = [j for j in range(12) if j not in (i, 5)]
         W = solve(factor(phi[rest].t() @ phi[rest], gamma), targets[rest].t() @ phi[rest])
         torch.testing.assert_close(found[i], W @ phi[i], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "classes"), [(3, 5), (5, 3)])
+def test_outputs_are_the_same_in_either_order(n: int, classes: int) -> None:
+    L, M = factor(unit(9, D).t() @ unit(9, D), 0.5), unit(classes, D, seed=1)
+    torch.testing.assert_close(outputs(unit(n, D, seed=2), L, M), unit(n, D, seed=2) @ solve(L, M).t())
 
 
 def test_slopes_are_those_of_the_losses_by_log_penalties() -> None:

@@ -323,7 +323,14 @@ def test_what_can_not_be_reported(tmp_path: Path) -> None:
         RunConfig(),
         RunConfig("er", "folder", "it's a $HOME", image_size=64, holdout=True, overlap=0.5, decode="path", seed=7),
         RunConfig(scenario="iblurry", groups=5),
-        RunConfig(delay=math.inf, vacant=0.1, noise=1e-05, split_level=1, settings={"hpr": False, "lambda": 0.5}),
+        RunConfig(
+            method="halo",
+            delay=math.inf,
+            vacant=0.1,
+            noise=1e-05,
+            split_level=1,
+            settings={"hpr": False, "lambda": 0.5},
+        ),
     ],
 )
 def test_the_command_makes_the_same_config(config: RunConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -381,13 +388,13 @@ def test_prototypes_are_compared_with_the_tree_of_their_time(finished: Record) -
 
 
 def test_labels_name_what_differs(tmp_path: Path) -> None:
-    configs = [RunConfig(settings={"hpr": False}), RunConfig(buffer=50), RunConfig(buffer=50)]
+    configs = [RunConfig(settings={"doubt": False}), RunConfig(buffer=50), RunConfig(buffer=50)]
     records = [Record(make_run(tmp_path / f"r{place}", config)) for place, config in enumerate(configs)]
     tables = compare(records)["tables"]
     assert [line.name for line in tables[0].runs.lines] == [
-        "halo, buffer 1000, hpr False",
-        "halo, buffer 50 (r1)",
-        "halo, buffer 50 (r2)",
+        "amber, buffer 1000, doubt False",
+        "amber, buffer 50 (r1)",
+        "amber, buffer 50 (r2)",
     ]
     assert tables[0].seeds.lines == []  # the same seed twice tells nothing about seeds
     assert all(cell.best for line in tables[0].runs.lines for cell in line.cells)  # all equal, all best

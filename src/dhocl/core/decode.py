@@ -70,6 +70,16 @@ def leaf_scores(marginals: dict[int, Tensor], paths: Tensor) -> Tensor:
     return score / score.sum(1, keepdim=True).clamp_min(1e-12)
 
 
+def undecided(paths: Tensor) -> bool:
+    """Whether marginals (of paths that reach a level) leave open if an image shows a coarse class or a finer one.
+
+    So it is if a path ends at a level where the class of a deeper path is unknown: it could be one below the other.
+    """
+    known = paths != UNKNOWN  # (paths, levels)
+    deeper = known.flip(1).cumsum(1).flip(1) - known.long() > 0  # a finer class is known
+    return bool(((known & ~deeper).any(0) & (~known & deeper).any(0)).any())
+
+
 class Beliefs(NamedTuple):
     """Predictions of B images: of each level independently, and of the known paths."""
 
@@ -99,5 +109,5 @@ class Beliefs(NamedTuple):
 def believe(levels: dict[int, Tensor], taxonomy: Taxonomy, coherent: bool = False) -> Beliefs:
     """Beliefs from probabilities (B, classes) per level; coherent ones are marginals of a distribution over paths."""
     paths = known_paths(taxonomy)
-    posterior = leaf_scores(levels, paths) if coherent else path_scores(levels, paths)
+    posterior = leaf_scores(levels, paths) if coherent and not undecided(paths) else path_scores(levels, paths)
     return Beliefs(levels, posterior, paths)

@@ -171,7 +171,7 @@ def _run(
             checkpoint.save(record.checkpoints, {"model": model.state_dict(), "batch": config.batch, "run": own})
         rate = samples / spent.training
         yield Progress(step, len(stream), samples, stream.samples, rate, model.taxonomy, stats, scores)
-    summary = _summary(curve, spent, stream.samples) | {"state_mb": _nbytes(model.learner.state_dict()) / 1e6}
+    summary = _summary(curve, spent, stream.samples) | {"state_mb": nbytes(model.learner.state_dict()) / 1e6}
     record.finish(summary, model.learner.matrices())
 
 
@@ -260,10 +260,10 @@ def _extras(model: Model, stats: dict[str, float]) -> dict[str, Any]:
     }
 
 
-def _nbytes(state: Any) -> int:
+def nbytes(state: Any) -> int:
     """Bytes of the tensors in nested dicts."""
     if isinstance(state, dict):
-        return sum(map(_nbytes, state.values()))
+        return sum(map(nbytes, state.values()))
     return state.nbytes if isinstance(state, torch.Tensor) else 0
 
 

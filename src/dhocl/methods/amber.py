@@ -22,7 +22,7 @@ from dhocl.nn.heads.anchoring import doubts, placement
 from dhocl.nn.heads.balance import balance
 from dhocl.nn.heads.penalties import Penalties
 from dhocl.nn.heads.reliability import Placement, Placements, Reliability
-from dhocl.nn.heads.ridge import LeaveOneOut, Statistics, System, factor, solve
+from dhocl.nn.heads.ridge import LeaveOneOut, Statistics, System, factor, outputs, solve
 from dhocl.nn.heads.window import CompletionSettings, Window
 from dhocl.nn.learner import Batch, Learner, Setup, Stateful
 from dhocl.nn.memory import Reservoir
@@ -101,8 +101,8 @@ class Amber(Learner):
     @torch.no_grad()
     def _predict(self, x: Tensor, lag: int) -> dict[int, Tensor]:
         phi, solution = self.features.kept(x), self._solved(lag)
-        outputs = {level: phi @ W.t() for level, W in solution.weights.items()}
-        return self.reliability.probabilities(outputs, solution.leaves, solution.placements)
+        z = {level: phi @ W.t() for level, W in solution.weights.items()}
+        return self.reliability.probabilities(z, solution.leaves, solution.placements)
 
     def _fit(self, table: TreeTable) -> None:
         """Fit reliabilities and penalties to stored samples, each as if it had not been learned."""
@@ -114,14 +114,13 @@ class Amber(Learner):
         for level in table.levels:
             A, M, N = self._system(level, table)
             L = factor(A, self.penalties(level))
-            W = solve(L, M)
-            left_out[level] = LeaveOneOut(phi, table.columns(y, level), L, W)
+            left_out[level] = LeaveOneOut(phi, table.columns(y, level), L, M)
             scales[level] = self._balance(level, N, table)
-            placements |= self._placed(level, W, table)
-        outputs = {level: out.z * scales[level] for level, out in left_out.items()}
-        self.reliability.fit(outputs, y, table, placements)
+            placements |= self._placed(level, L, M, table)
+        z = {level: out.z * scales[level] for level, out in left_out.items()}
+        self.reliability.fit(z, y, table, placements)
         if self.settings.adapt and len(y):
-            for level, gradient in self.reliability.gradients(outputs, y, table, placements).items():
+            for level, gradient in self.reliability.gradients(z, y, table, placements).items():
                 slopes = left_out[level].slopes(gradient * scales[level], self.penalties(level))
                 self.penalties.learn(slopes, level)
 
@@ -134,15 +133,15 @@ class Amber(Learner):
     def _balance(self, level: int, N: Tensor, table: TreeTable) -> Tensor:
         return balance(N, table.leaves[:, table.levels.index(level)], self.settings.balance)
 
-    def _placed(self, level: int, W: Tensor, table: TreeTable) -> Placements:
-        """Where leaves below a level, without a known class there, may lie by their images: W (C, D)."""
+    def _placed(self, level: int, L: Tensor, M: Tensor, table: TreeTable) -> Placements:
+        """Where leaves below a level, without a known class there, may lie by their images."""
         counts, nodes = self.statistics.counts.filled, table.is_leaf.nonzero()[:, 0]
         homeless = (table.node_levels[nodes] > level) & (table.columns(nodes, level) == UNKNOWN) & (counts[nodes] > 0)
         rows = homeless.nonzero()[:, 0]
         if not len(rows):
             return {}
         means = self.statistics.sums.filled[nodes[rows]] / counts[nodes[rows], None]
-        return {level: Placement(rows, placement(W, means))}
+        return {level: Placement(rows, placement(outputs(means, L, M)))}
 
     @torch.no_grad()
     def _solved(self, lag: int) -> Solution:
@@ -153,9 +152,9 @@ class Amber(Learner):
             placements: Placements = {}
             for level in table.levels:
                 A, M, N = self._system(level, table)
-                W = solve(factor(A, self.penalties(level)), M)
-                weights[level] = self._balance(level, N, table)[:, None] * W
-                placements |= self._placed(level, W, table)
+                L = factor(A, self.penalties(level))
+                weights[level] = self._balance(level, N, table)[:, None] * solve(L, M)
+                placements |= self._placed(level, L, M, table)
             self._solution, self._unsolved = Solution(weights, table.leaves, placements), 0
         return self._solution
 

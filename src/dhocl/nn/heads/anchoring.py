@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import UNKNOWN
-from dhocl.nn.heads.ridge import Penalty, Statistics, factor, solve
+from dhocl.nn.heads.ridge import Penalty, Statistics, factor, outputs
 
 RIGHT = 0.2  # mean of the gap of a right link
 WRONG = 1.0, 0.3  # mean and standard deviation of the gap of a wrong link
@@ -54,13 +54,13 @@ def doubts(statistics: Statistics, table: TreeTable, gamma: Penalty) -> dict[int
         linked = children[table.node_levels[table.parents[children]] == level]
         if level not in statistics.grams or table.width(level) < 3 or not len(linked):
             continue
-        W = solve(factor(statistics.grams[level], gamma(level)), sums[table.nodes(level)])
-        z = (sums[linked] / counts[linked, None]) @ W.t()
+        L = factor(statistics.grams[level], gamma(level))
+        z = outputs(sums[linked] / counts[linked, None], L, sums[table.nodes(level)])
         p = wrong(gaps(z, table.columns(linked, level)))
         found |= {node: int(table.parents[node]) for node in linked[p > SURE].tolist()}
     return found
 
 
-def placement(W: Tensor, means: Tensor) -> Tensor:
-    """(n, C) probabilities that classes with these mean features (n, D) lie below each of the classes of W (C, D)."""
-    return (means @ W.t() / TAU).softmax(1)
+def placement(z: Tensor) -> Tensor:
+    """(n, C) probabilities that classes lie below each of C others, from the outputs z for their mean features."""
+    return (z / TAU).softmax(1)

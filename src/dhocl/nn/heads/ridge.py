@@ -49,6 +49,11 @@ def solve(L: Tensor, M: Tensor) -> Tensor:
     return torch.cholesky_solve(M.t(), L).t()
 
 
+def outputs(phi: Tensor, L: Tensor, M: Tensor) -> Tensor:
+    """(n, C) for samples phi (n, D), in the order of products that is cheaper."""
+    return solve(L, phi) @ M.t() if len(phi) < len(M) else phi @ solve(L, M).t()
+
+
 class LeaveOneOut:
     """Outputs for learned samples, each as if it had not been among the samples.
 
@@ -58,24 +63,24 @@ class LeaveOneOut:
         phi: (n, D) features.
         columns: (n,) classes; -1 for samples that were not learned, which get the plain outputs.
         L: (D, D) factor.
-        W: (C, D) weights.
+        M: (C, D)
     """
 
-    def __init__(self, phi: Tensor, columns: Tensor, L: Tensor, W: Tensor) -> None:
+    def __init__(self, phi: Tensor, columns: Tensor, L: Tensor, M: Tensor) -> None:
         learned = (columns != UNKNOWN)[:, None]  # (n, 1)
-        self._W = W
+        self._L, self._M = L, M
         self._U = solve(L, phi)  # (n, D)
         self._h = (phi * self._U).sum(1, keepdim=True) * learned  # (n, 1)
         self._learned = learned
-        self._targets = F.one_hot(columns.clamp_min(0), len(W)).to(phi.dtype) * learned  # (n, C)
-        self.z = (phi @ W.t() - self._h * self._targets) / (1 - self._h)  # (n, C)
+        self._targets = F.one_hot(columns.clamp_min(0), len(M)).to(phi.dtype) * learned  # (n, C)
+        self.z = (self._U @ M.t() - self._h * self._targets) / (1 - self._h)  # (n, C)
 
     def slopes(self, gradient: Tensor, gamma: Tensor) -> Tensor:
         """(n, D) derivatives of the loss of each sample by log γ (D,), from those by its outputs z, gradient (n, C).
 
-        ∂zᵢ / ∂γ_d = -U_id W_d for plain outputs, ∂hᵢ / ∂γ_d = -U_id², with U = φ (A + diag γ)⁻¹.
+        ∂zᵢ / ∂γ_d = -U_id W_d for plain outputs, ∂hᵢ / ∂γ_d = -U_id², with U = φ (A + diag γ)⁻¹ and W the weights.
         """
-        plain = self._U * (gradient @ self._W)
+        plain = self._U * solve(self._L, gradient @ self._M)
         by_leverage = (gradient * (self.z - self._targets)).sum(1, keepdim=True) * self._learned  # (n, 1)
         return -gamma * (plain + self._U.square() * by_leverage) / (1 - self._h)
 

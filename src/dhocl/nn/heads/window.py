@@ -14,7 +14,7 @@ from dhocl.core.settings import Settings
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import UNKNOWN
 from dhocl.nn.heads.completion import complete, evidence, nearby, recency
-from dhocl.nn.heads.ridge import LeaveOneOut, Penalty, Statistics, System, factor, solve
+from dhocl.nn.heads.ridge import LeaveOneOut, Penalty, Statistics, System, factor, outputs
 
 RECENT = 1536  # labels that are remembered, to know the classes nearby
 GLOBAL = 1e4  # width of a kernel that knows no recency, to compare with
@@ -113,11 +113,10 @@ class Window:
         for level in table.levels[1:]:
             A, M, _ = statistics.system(level, table)
             L = factor(A, gamma(level))
-            W = solve(L, M)
-            logits[level] = beta(level) * (self.phi @ W.t())
+            logits[level] = beta(level) * outputs(self.phi, L, M)
             own = (table.node_levels[self.y[fresh]] == level) & (parents != UNKNOWN)
             columns = table.columns(self.y[fresh][own], level)
-            hidden[level] = own, columns, beta(level) * LeaveOneOut(self.phi[fresh][own], columns, L, W).z
+            hidden[level] = own, columns, beta(level) * LeaveOneOut(self.phi[fresh][own], columns, L, M).z
         kernel = recency(self.times, self.recent_times, self._settings.recency)
         self.targets = complete(logits, self.y, kernel, self.recent, table)
         self._check(hidden, parents, kernel[fresh], table)

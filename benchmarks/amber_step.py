@@ -1,0 +1,107 @@
+"""AMBER's step in milliseconds, part by part, and the size of its state.
+
+    python benchmarks/amber_step.py [--quick]
+
+Batches of 32 images at 64 pixels, on a tree that is known from the start, with completion. Some parts act at each
+batch, completion every 128 samples, a fit when the stream has grown by an eighth: for 6,000 samples, every 750.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Annotated, Any
+from unittest.mock import patch
+
+import torch
+import typer
+from rich.console import Console
+from timing import Row
+from torch.profiler import ProfilerActivity, profile, record_function
+from worlds import BATCH, World, full_tree, make_learner
+
+from dhocl.core.process import keep_freed_memory
+from dhocl.experiment.run import nbytes
+from dhocl.methods import amber
+from dhocl.methods.amber import Amber
+from dhocl.nn import backbones
+from dhocl.nn.features import StageFeatures
+from dhocl.nn.heads.ridge import Statistics
+from dhocl.nn.heads.window import Window
+
+SIZE, SAMPLES = 64, 6000
+REFRESH = 128
+PARTS: list[tuple[Any, str, str]] = [
+    (StageFeatures, "__call__", "features"),
+    (Statistics, "add", "statistics"),
+    (Window, "refresh", "completion"),
+    (amber, "doubts", "doubts"),
+    (Amber, "_fit", "fit"),
+    (Amber, "_solved", "solution"),
+]
+PER_BATCH = {  # how many of a part there are per batch, late in a stream of SAMPLES
+    "features": 1.0,
+    "statistics": 1.0,
+    "completion": BATCH / REFRESH,
+    "doubts": BATCH / (SAMPLES / amber.GROWTH),
+    "fit": BATCH / (SAMPLES / amber.GROWTH),
+}
+
+
+@contextmanager
+def labelled() -> Iterator[None]:
+    """Label the parts for the profiler."""
+
+    def seen(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any, **options: Any) -> Any:
+            with record_function(name):
+                return function(*args, **options)
+
+        return called
+
+    with ExitStack() as stack:
+        for owner, attribute, name in PARTS:
+            stack.enter_context(patch.object(owner, attribute, seen(name, getattr(owner, attribute))))
+        yield
+
+
+def measure(classes: int, levels: int, samples: int) -> tuple[dict[str, float], float]:
+    """Milliseconds per call of each part, and megabytes of state."""
+    world = World(full_tree(classes, levels), SIZE)
+    learner = make_learner("amber", backbones.load("efficientnet_lite0"), completion="always")
+    assert isinstance(learner, Amber)
+    for _ in range(samples // BATCH):
+        learner.learn(world.batch(), world.tree)
+    learner.reliability.fitted_at = 0  # so that the next refresh fits
+    with labelled(), profile(activities=[ProfilerActivity.CPU]) as found:
+        for _ in range(REFRESH // BATCH):
+            learner.learn(world.batch(), world.tree)
+        learner.predict(world.images(1))
+    spent = {each.key: each.cpu_time_total / each.count / 1000 for each in found.key_averages()}
+    return {name: spent[name] for _, _, name in PARTS}, nbytes(learner.state_dict()) / 1e6
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    for classes, levels in ((100, 3),) if quick else ((100, 3), (1000, 7), (10_000, 7)):
+        took, megabytes = measure(classes, levels, 256 if quick else 2048)
+        step = sum(took[name] * often for name, often in PER_BATCH.items())
+        text = ", ".join(f"{name} {value:.0f}" for name, value in took.items())
+        yield Row(
+            f"AMBER, {classes:,} classes, {levels} levels",
+            f"ms: {text}; a step {step / took['features']:.2f} x features; state {megabytes:.0f} MB",
+            {f"amber_{classes}x{levels}.{name}": value for name, value in took.items()}
+            | {f"amber_{classes}x{levels}.step": step, f"amber_{classes}x{levels}.state_mb": megabytes},
+        )
+
+
+def main(quick: Annotated[bool, typer.Option("--quick", help="The smallest tree only.")] = False) -> None:
+    torch.set_num_threads(2)
+    keep_freed_memory()
+    print("| what | measured |\n|---|---|")
+    with Console(stderr=True).status("measuring"):
+        for row in rows(quick):
+            print(f"| {row.what} | {row.value} |", flush=True)
+
+
+if __name__ == "__main__":
+    typer.run(main)
