@@ -158,7 +158,18 @@ def main(
     out: Annotated[Path | None, typer.Option(help="Also write the numbers as JSON.")] = None,
 ) -> None:
     rng = random.Random(seed)
-    options = ["--levels", "kind,species", "--backbone", "tiny", "--image-size", SIZE, "--buffer", 200_000]
+    options = [
+        "--method",
+        "er",
+        "--levels",
+        "kind,species",
+        "--backbone",
+        "tiny",
+        "--image-size",
+        SIZE,
+        "--buffer",
+        200_000,
+    ]
     options += ["--queue", queue, "--checkpoint-every", every]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"

@@ -33,9 +33,9 @@ def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory, worker_id: str) 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Record:
     """A small run that went to its end; not to be written to."""
-    from tests.helpers.small_runs import SMALL, finish
+    from tests.helpers.small_runs import FINISHED, finish
 
-    return finish(RunConfig(**SMALL), tmp_path_factory.mktemp("whole") / "run")
+    return finish(RunConfig(**FINISHED), tmp_path_factory.mktemp("whole") / "run")
 
 
 @pytest.fixture(scope="module")

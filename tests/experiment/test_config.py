@@ -92,8 +92,8 @@ def test_the_command_names_the_flag(
 ) -> None:
     code, _, errors = dhocl(capsys, monkeypatch, "run", "--image-size", "0", "--out", str(tmp_path / "run"))
     assert (code, errors) == (2, "dhocl: --image-size 0: at least 1\n")
-    code, _, errors = dhocl(capsys, monkeypatch, "run", "--set", "lr_heads=x", "--out", str(tmp_path / "run"))
-    assert (code, errors) == (2, "dhocl: --set lr_heads=x: expected a value of type float\n")
+    code, _, errors = dhocl(capsys, monkeypatch, "run", "--set", "gamma=x", "--out", str(tmp_path / "run"))
+    assert (code, errors) == (2, "dhocl: --set gamma=x: expected a value of type float\n")
 
 
 def test_the_help_does_not_wait_for_pytorch() -> None:

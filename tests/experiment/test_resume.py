@@ -21,17 +21,17 @@ from dhocl.experiment.config import RunConfig
 from dhocl.experiment.record import Record
 from dhocl.experiment.run import run, run_to_end
 from dhocl.stream import Stream
-from tests.helpers.small_runs import SMALL, command, dhocl, finish, flags
+from tests.helpers.small_runs import FINISHED, SMALL, command, dhocl, finish, flags
 
 
 def test_stopped_anywhere_and_resumed_is_the_same(finished: Record, tmp_path: Path) -> None:
     for stop in (1, 5, 13):
         folder = tmp_path / str(stop)
-        for progress in run(RunConfig(**SMALL), folder):
+        for progress in run(RunConfig(**FINISHED), folder):
             if progress.step == stop:
                 break
         assert not Record(folder).finished
-        again = finish(RunConfig(**SMALL), folder, resume=True)
+        again = finish(RunConfig(**FINISHED), folder, resume=True)
         for name in ("curve.jsonl", *(path.name for path in finished.folder.glob("matrices*.safetensors"))):
             assert (again.folder / name).read_bytes() == (finished.folder / name).read_bytes(), name
 
@@ -101,14 +101,14 @@ def test_killed_just_before_the_end_and_resumed(
 
 def test_a_damaged_checkpoint_is_passed_over(finished: Record, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    for progress in run(RunConfig(**SMALL), folder):
+    for progress in run(RunConfig(**FINISHED), folder):
         if progress.step == 13:
             break
     newest = max(folder.glob("checkpoints/*.safetensors"))
     content = bytearray(newest.read_bytes())
     content[len(content) // 2] ^= 1
     newest.write_bytes(content)
-    again = finish(RunConfig(**SMALL), folder, resume=True)
+    again = finish(RunConfig(**FINISHED), folder, resume=True)
     assert (again.folder / "curve.jsonl").read_bytes() == (finished.folder / "curve.jsonl").read_bytes()
 
 

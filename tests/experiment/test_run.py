@@ -11,7 +11,7 @@ from dhocl.experiment.config import RunConfig
 from dhocl.experiment.record import Record
 from dhocl.knowledge import Curator, Oracle
 from dhocl.nn.backbones.simple import Tiny
-from tests.helpers.small_runs import SMALL, finish
+from tests.helpers.small_runs import FINISHED, SMALL, finish
 
 
 def test_a_run_leaves_its_files(finished: Record) -> None:
@@ -72,7 +72,7 @@ def test_asking_the_truth_again_would_change_nothing(
     finished: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dhocl.model.model.Curator", lambda *given, retry: Curator(*given, retry=True))
-    again = finish(RunConfig(**SMALL), tmp_path / "again")
+    again = finish(RunConfig(**FINISHED), tmp_path / "again")
     for name in ("curve.jsonl", "taxonomy.jsonl"):
         assert (again.folder / name).read_bytes() == (finished.folder / name).read_bytes()
 
@@ -85,7 +85,7 @@ def test_judged_in_parts_side_by_side_it_is_the_same(
     sizes = []
     encode = Tiny.encode
     monkeypatch.setattr(Tiny, "encode", lambda f, x: (sizes.append(len(x)), encode(f, x))[1])
-    parts = finish(RunConfig(**SMALL), tmp_path / "parts")
+    parts = finish(RunConfig(**FINISHED), tmp_path / "parts")
     assert max(sizes) == 30
     assert parts.curve() == finished.curve()
 
@@ -171,7 +171,7 @@ def test_features_of_the_test_images_are_computed_once(tmp_path: Path, monkeypat
         return call(self, pixels)
 
     monkeypatch.setattr(FrozenFeatures, "__call__", counted)
-    finish(RunConfig(**SMALL), tmp_path / "run")
+    finish(RunConfig(**FINISHED), tmp_path / "run")
     assert images == SMALL["samples"] + SMALL["test_samples"]
 
 

@@ -24,6 +24,7 @@ SMALL = {
     "buffer": 40,
     "eval_every": 64,
 }
+FINISHED = SMALL | {"method": "halo"}  # of the fixture `finished`
 
 
 def flags(**more: object) -> list[str]:

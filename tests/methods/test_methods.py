@@ -88,8 +88,9 @@ PRINTED |= {"mixing": "replay", "normalise": False, "adapter": True, "printed": 
 PRINTED |= {"cluster": 1.0, "separation": 1.0, "lambda_": 0.1, "map_stride": 8}
 
 AMBER = {
-    "gamma": 0.5,
+    "gamma": 0.75,
     "stages": 0.5,
+    "adapt": True,
     "side": 1.0,
     "mirror": True,
     "balance": 0.5,

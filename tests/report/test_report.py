@@ -429,4 +429,4 @@ def test_a_drawing_has_rings_and_no_names_in_a_crowd() -> None:
 
 def test_runs_in_folders_of_the_same_name_each_have_a_row(tmp_path: Path) -> None:
     records = [Record(make_run(tmp_path / place / "run", RunConfig())) for place in "ab"]
-    assert [line.name for line in compare(records)["tables"][0].runs.lines] == ["halo (run)", "halo (run) 2"]
+    assert [line.name for line in compare(records)["tables"][0].runs.lines] == ["amber (run)", "amber (run) 2"]

@@ -97,7 +97,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_everything_is_learned_once_and_in_order(undisturbed: dict[str, Any]) -> None:
     assert undisturbed["/service/learned"] == 100
     assert undisturbed["/service/applied"] == 103
-    assert undisturbed["/model/learner/memory/seen"] == 100, "counted by the learner itself"
+    assert undisturbed["/model/learner/window/seen"] == 100, "counted by the learner itself"
     tree = Taxonomy.loads(undisturbed["/model/curator/taxonomy"])
     assert tree.parent(tree.id(Label("cod", 1))) == tree.id(Label("fish", 0))
     assert tree.id(Label("crow", 1)) == tree.id(Label("robin", 1))

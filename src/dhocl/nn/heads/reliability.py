@@ -24,6 +24,7 @@ FEWEST = 20  # samples for a fit
 FLAT = 4.0  # by how much the flat part of `calibrated` is flatter
 SHAPE = 0.0, -3.0  # log b and logit λ before the first fit
 LEAST, MOST = -5.0, 7.0  # bounds of all that is fitted
+UNSURE = 1e-3  # probability that nothing is known: none of the predictions is certain
 
 
 class Placement(NamedTuple):
@@ -64,11 +65,13 @@ def marginals(posterior: Tensor, leaves: Tensor, widths: dict[int, int], placeme
 def calibrated(p: Tensor, shape: Tensor) -> Tensor:
     """(B, C) -> (B, C) (1 - λ) p^b / Σ p^b + λ p^(b / FLAT) / Σ p^(b / FLAT); shape (2,) holds log b and logit λ.
 
-    The order of the classes of a row stays. The flat part lowers confidence that is too high, b raises what is too low.
+    And a little of the uniform distribution. The order of the classes of a row stays. The flat part lowers confidence
+    that is too high, b raises what is too low.
     """
     log_p = p.clamp_min(1e-12).log() * shape[0].exp()
     flat = shape[1].sigmoid()
-    return (1 - flat) * log_p.softmax(1) + flat * (log_p / FLAT).softmax(1)
+    mixed = (1 - flat) * log_p.softmax(1) + flat * (log_p / FLAT).softmax(1)
+    return (1 - UNSURE) * mixed + UNSURE / p.shape[1]
 
 
 def fit_shape(p: Tensor, columns: Tensor, start: Tensor) -> Tensor:
