@@ -80,6 +80,12 @@ def undecided(paths: Tensor) -> bool:
     return bool(((known & ~deeper).any(0) & (~known & deeper).any(0)).any())
 
 
+def through(posterior: Tensor, columns: Tensor, width: int) -> Tensor:
+    """(B, width) probability of the paths through each class: posterior (B, paths), columns (paths,), -1 for none."""
+    named = columns != UNKNOWN
+    return posterior.new_zeros(len(posterior), width).index_add(1, columns[named], posterior[:, named])
+
+
 class Beliefs(NamedTuple):
     """Predictions of B images: of each level independently, and of the known paths."""
 
@@ -95,8 +101,7 @@ class Beliefs(NamedTuple):
         """(B, classes) per level: `marginal` of all classes, normalised over the paths that reach the level."""
         found = {}
         for place, (level, p) in enumerate(self.levels.items()):
-            named = self.paths[:, place] != UNKNOWN
-            marginal = torch.zeros_like(p).index_add(1, self.paths[named, place], self.posterior[:, named])
+            marginal = through(self.posterior, self.paths[:, place], p.shape[1])
             found[level] = marginal / marginal.sum(1, keepdim=True).clamp_min(1e-12)
         return found
 

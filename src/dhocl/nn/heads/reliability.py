@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy, cross_entropy
 
+from dhocl.core.decode import through
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import UNKNOWN
 
@@ -54,8 +55,7 @@ def marginals(posterior: Tensor, leaves: Tensor, widths: dict[int, int], placeme
     """(B, C) per level: the sum over the paths through each class, normalised over those that reach the level."""
     found = {}
     for place, (level, width) in enumerate(widths.items()):
-        named = leaves[:, place] != UNKNOWN
-        p = posterior.new_zeros(len(posterior), width).index_add(1, leaves[named, place], posterior[:, named])
+        p = through(posterior, leaves[:, place], width)
         if level in placements:
             p = p + posterior[:, placements[level].rows] @ placements[level].p
         found[level] = p / p.sum(1, keepdim=True).clamp_min(1e-12)
