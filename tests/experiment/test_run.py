@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from dhocl.core.errors import InputError
 from dhocl.experiment import run as module
 from dhocl.experiment.config import RunConfig
+from dhocl.experiment.evaluate import Evaluator
 from dhocl.experiment.record import Record
 from dhocl.knowledge import Curator, Oracle
 from dhocl.nn.backbones.simple import Tiny
@@ -173,6 +176,24 @@ def test_features_of_the_test_images_are_computed_once(tmp_path: Path, monkeypat
     monkeypatch.setattr(FrozenFeatures, "__call__", counted)
     finish(RunConfig(**FINISHED), tmp_path / "run")
     assert images == SMALL["samples"] + SMALL["test_samples"]
+
+
+def test_evaluations_before_the_last_may_use_fewer_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.Tensor] = []
+    call = Evaluator.__call__
+
+    def counted(self: Evaluator, *given: Any, **options: Any) -> Any:
+        seen.append(self._nodes)
+        return call(self, *given, **options)
+
+    monkeypatch.setattr(Evaluator, "__call__", counted)
+    config = SMALL | {"method": "acil", "eval_every": 160, "eval_samples": 60}
+    curve = finish(RunConfig(**config), tmp_path / "run").curve()
+    assert [len(nodes) for nodes in seen] == [60, 60, 200]
+    assert len(curve) == 3
+    assert torch.equal(seen[0], seen[1])
+    counts = torch.unique(seen[0], return_counts=True)[1]
+    assert counts.max() - counts.min() <= 1, "balanced over the classes"
 
 
 def test_the_curve_is_json_lines_without_times(finished: Record) -> None:

@@ -78,6 +78,22 @@ def test_figure_2_has_five_numbers_and_figure_11_leaves_out_predla() -> None:
     assert halo == [{}, {"heads": "linear"}]
 
 
+def test_at_full_scale_most_methods_have_one_seed_and_long_ones_a_part_of_the_stream() -> None:
+    found = {(cell.panel, cell.row): cell for cell in RECIPES["main"].cells(Scale.full)}
+    assert [found["cifar100", row].seeds for row in ("halo", "amber, doubled side", "predla", "er")] == [None] * 4
+    assert [found["cifar100", row].seeds for row in ("mir", "joint", "nsce, every 100")] == [1, 1, 1]
+    assert found["cub200", "joint"].config.samples == 5_994 // 5
+    assert found["cub200", "mir"].config.samples is None
+
+
+def test_a_row_with_fewer_seeds_has_the_first_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = cells("acil", "er")
+    small = Recipe("Two methods", "nowhere", lambda _: [both[0], both[1]._replace(seeds=1)], (Numbers(),))
+    monkeypatch.setitem(recipes.RECIPES, "main", small)
+    jobs = prepare(tmp_path, ["main"], Scale.smoke, range(3, 5), None)
+    assert [(job.config.method, job.config.seed) for job in jobs] == [("acil", 3), ("er", 3), ("acil", 4)]
+
+
 def test_smoke_needs_no_data() -> None:
     assert {cell.config.dataset for recipe in RECIPES.values() for cell in recipe.cells(Scale.smoke)} == {"glyphs"}
 
@@ -126,7 +142,7 @@ def test_what_is_missing_is_told_before_anything_is_written(
 
 
 def test_scale_and_engine_are_checked_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="`scale` huge: one of smoke, mini, paper"):
+    with pytest.raises(InputError, match="`scale` huge: one of smoke, mini, full, paper"):
         sweep.sweep(["groups"], tmp_path / "out", "huge")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="`engine` slurm: one of local, ray"):
         sweep.sweep(["groups"], tmp_path / "out", engine="slurm")  # type: ignore[arg-type]

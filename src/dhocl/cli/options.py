@@ -22,7 +22,7 @@ PANELS = {  # of `dhocl run --help`
     "Data": ("dataset", "data", "image_size", "samples", "test_samples", "holdout"),
     "Stream": ("scenario", "groups", "overlap", "split_level", "passes", "batch", "seed"),
     "Knowledge source": ("delay", "vacant", "noise"),
-    OUTPUT: ("eval_every", "decode", "calibrate"),
+    OUTPUT: ("eval_every", "eval_samples", "decode", "calibrate"),
 }
 READ_AS: dict[Any, Any] = {  # type of a field -> type that the command line parses
     Named: str,

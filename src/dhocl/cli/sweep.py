@@ -20,14 +20,15 @@ def sweep(
         typer.Option(help="hub:FOLDER, only for recipes that do not name a backbone (imagenet_h at paper scale)."),
     ] = None,
     scale: Annotated[
-        Literal["smoke", "mini", "paper"],
+        Literal["smoke", "mini", "full", "paper"],
         typer.Option(
-            help="smoke: only checks that everything runs, in minutes, without data; mini: CIFAR-100, CUB-200 and "
-            "glyphs, for 2 cores; paper: the setting of the paper, on all data sets."
+            help="smoke: only checks that everything runs, in minutes, without data; mini: a part of CIFAR-100, "
+            "CUB-200 and glyphs, for 2 cores; full: all of them; paper: the setting of the paper, on all data sets."
         ),
     ] = "smoke",
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Number of seeds; default: 1 for smoke, 2 for mini, 5 for paper.")
+        int | None,
+        typer.Option(min=1, help="Number of seeds; default: 1 for smoke, 2 for mini, 3 for full, 5 for paper."),
     ] = None,
     first_seed: Annotated[int, typer.Option(min=0, help="Seeds count from here.")] = 0,
     engine: Annotated[

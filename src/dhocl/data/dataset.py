@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -85,6 +86,12 @@ class Dataset:
     def image_size(self) -> int:
         """Side of the images in pixels."""
         return math.isqrt(self.train.images.nbytes // (3 * len(self.train)))
+
+    def with_fewer_tests(self, n: int, seed: int) -> Dataset:
+        """The same with a class-balanced choice of n test images."""
+        rows = balanced(self.test.nodes.numpy(), n, Rng(seed, 0xE7A1))
+        images = self.test.images.pick(rows) if isinstance(self.test.images, Files) else self.test.images[rows]
+        return dataclasses.replace(self, test=Split(images, self.test.nodes[rows]))
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from dhocl.core.outside import spell
 Named = Any  # a name, or a class or function, which is stored as `module:name`
 Scenario = Literal["dhocl", "iblurry", "hle_single", "hle_dual", "hle_multi", "iirc"]
 Decode = Literal["level", "path"]
-LEAST = {"image_size": 1, "samples": 1, "test_samples": 1, "batch": 1, "eval_every": 1} | dict.fromkeys(
-    ("buffer", "replay_batch", "seed"), 0
-)
+LEAST = dict.fromkeys(
+    ("image_size", "samples", "test_samples", "batch", "eval_every", "eval_samples"), 1
+) | dict.fromkeys(("buffer", "replay_batch", "seed"), 0)
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class RunConfig:
         vacant: Fraction of links that are missing.
         noise: Fraction of links that are wrong.
         eval_every: Samples between evaluations; default: a twelfth of the stream, at most 1600.
+        eval_samples: Test images, balanced over classes, of all evaluations but the last; default: all of them.
         decode: Accuracy to display: with levels treated as independent, or of consistent paths.
         calibrate: Predict each batch before it is learned, and calibrate the probabilities by it.
         seed: Seed of the stream and of all random draws.
@@ -87,6 +88,7 @@ class RunConfig:
     vacant: float = 0.0
     noise: float = 0.0
     eval_every: int | None = None
+    eval_samples: int | None = None
     decode: Decode = "level"
     calibrate: bool = False
     seed: int = 0

@@ -121,7 +121,8 @@ def _run(
     ends: Sequence[int],
     resume: bool,
 ) -> Iterator[Progress]:
-    evaluator = Evaluator(dataset)
+    at_last = Evaluator(dataset)
+    often = Evaluator(dataset.with_fewer_tests(config.eval_samples, config.seed)) if config.eval_samples else at_last
     spent = Spent()
     curve: list[Scores] = []
 
@@ -154,6 +155,7 @@ def _run(
         periodic = step % every == 0 or step == len(stream)
         if periodic or step in group_ends:
             began = time.perf_counter()
+            evaluator = at_last if step == len(stream) else often
             with model.resting(), side_by_side():
                 evaluated = evaluator(model, stream.streamed(step), sets=bool(ends), classes=step in group_ends)
             if ends:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from math import inf
 from typing import Any
 
@@ -88,11 +89,17 @@ PARTS: Rows = {
     }.items()
 }
 CONDITIONS: Rows = {
-    "noise 40 %": {"noise": 0.4},
-    "vacant 40 %": {"vacant": 0.4},
-    "delay 50": {"delay": 50.0},
+    "as it is": {},
+    **{f"buffer {size}": {"buffer": size} for size in (100, 5000)},
+    **{f"delay {batches}": {"delay": float(batches)} for batches in (10, 50)},
     **{f"{n} group{'s' if n > 1 else ''}": {"groups": n} for n in (1, 5, 50)},
+    **{f"vacant {p} %": {"vacant": p / 100} for p in (20, 40)},
+    **{f"noise {p} %": {"noise": p / 100} for p in (20, 40)},
 }
+# At full scale, these have all seeds and the other methods one; those of LONG learn a fifth of the stream.
+CORE = ("halo", "halo_printed", "er", "acil", "gacil", "nsce", "slda", "ranpac", "amber")
+FULL_SIZES = {"cifar100": 50_000, "cub200": 5_994, "glyphs": 8_800}
+LONG = ("ccl_dc", "joint", "rm, 4 epochs", "onpro, 4 rotations", "nsce, every 100")
 HUB = {
     "ViT-B CLIP": "hub:openai/clip-vit-base-patch16",
     "ViT-B DINO": "hub:facebook/dino-vitb16",
@@ -148,12 +155,29 @@ def hle(scale: Scale) -> list[GridCell]:
     ]
 
 
+def everything(scale: Scale) -> list[GridCell]:
+    rows: Rows = {**methods(*METHODS), "amber, doubled side": BEST["amber, doubled side"], "predla": HEADS["predla"]}
+    cells = grid(*ALL, "glyphs", rows=rows | EFFORT)(scale)
+    if scale is not Scale.full:
+        return cells
+    found = []
+    for cell in cells:
+        if cell.row in LONG:
+            images = FULL_SIZES[cell.panel] // 5
+            cell = cell._replace(config=dataclasses.replace(cell.config, samples=images))
+        core = cell.config.method in CORE and cell.row not in LONG
+        found.append(cell._replace(seeds=None if core else 1))
+    return found
+
+
 def conditions(scale: Scale) -> list[GridCell]:
+    """Methods that store no images are the same with any buffer."""
     return [
         GridCell(f"{panel}, {condition}", method, config(scale, panel, method, **fields))
-        for panel in panels(scale, "cifar100", "cub200")
+        for panel in panels(scale, "cifar100")
         for condition, fields in CONDITIONS.items()
-        for method in ("halo", "acil", "amber")
+        for method in ("halo", "er", "acil", "amber")
+        if "buffer" not in fields or method in ("halo", "er")
     ]
 
 
@@ -161,7 +185,7 @@ RECIPES: dict[str, Recipe] = {
     "main": Recipe(
         "All methods on all data sets",
         "Table 1",
-        grid(*ALL, "glyphs", rows={**methods(*METHODS), **EFFORT}),
+        everything,
         (Numbers(FULL, bounds=("finetune", "joint")), Curves("accuracy")),
         printed.MAIN,
     ),
@@ -328,10 +352,20 @@ RECIPES: dict[str, Recipe] = {
         (Numbers((*FULL, "level_ece.-1"), reference="amber"), Bars("AAUC")),
     ),
     "conditions": Recipe(
-        "Missing, wrong and late links, more and fewer groups",
+        "Missing, wrong and late links, more and fewer groups, larger and smaller buffers",
         "beyond the paper",
         conditions,
         (Numbers(reference="halo"),),
+    ),
+    "weak_features": Recipe(
+        "CIFAR-100 at 32 pixels, where frozen features are weak",
+        "beyond the paper",
+        grid(
+            "cifar100",
+            rows={name: {"method": name, "image_size": 32} for name in ("halo", "er", "acil", "amber")}
+            | {"amber, doubled side": {"method": "amber", "image_size": 32, "settings": DOUBLED}},
+        ),
+        (Numbers(FULL, reference="halo"), Curves("accuracy")),
     ),
     "learning_curves": Recipe(
         "Accuracy over the stream",

@@ -11,14 +11,18 @@ from dhocl.experiment.config import RunConfig
 
 
 class Scale(StrEnum):
-    """`smoke` checks that everything runs; `mini` takes about an hour on two cores; `paper` is the paper's setting."""
+    """`smoke` checks that everything runs; `mini` has a tenth of the images; `full` has all, with a small network.
+
+    `paper` is the paper's setting.
+    """
 
     smoke = "smoke"
     mini = "mini"
+    full = "full"
     paper = "paper"
 
 
-SEEDS = {Scale.smoke: 1, Scale.mini: 2, Scale.paper: 5}
+SEEDS = {Scale.smoke: 1, Scale.mini: 2, Scale.full: 3, Scale.paper: 5}
 
 DINO = "hub:Ramos-Ramos/dino-resnet-50"  # the ResNet-50 of the paper, pretrained on ImageNet
 UNNAMED = "hub:"  # chosen by the user: a backbone that was not trained on images of the stream
@@ -30,6 +34,18 @@ BASES: dict[Scale, dict[str, dict[str, Any]]] = {
         "cifar100": {"samples": 6000, "test_samples": 2000, "image_size": 64, "buffer": 200},
         "cub200": {"samples": 3000, "test_samples": 1000, "image_size": 96, "buffer": 200},
         "glyphs": {"samples": 6000, "test_samples": 2000, "image_size": 64, "buffer": 200},
+    },
+    Scale.full: {
+        "cifar100": {"image_size": 64, "eval_every": 1568, "eval_samples": 2500},
+        "cub200": {
+            "image_size": 96,
+            "passes": 2,
+            "batch": 8,
+            "replay_batch": 4,
+            "eval_every": 376,
+            "eval_samples": 2500,
+        },
+        "glyphs": {"image_size": 64, "eval_every": 288, "eval_samples": 2500},
     },
     Scale.paper: {
         "cifar100": {"backbone": DINO, "image_size": 32, "eval_every": 1600},
@@ -47,6 +63,7 @@ class GridCell(NamedTuple):
     panel: str  # the table or the part of a figure that it belongs to; mostly a data set
     row: str
     config: RunConfig
+    seeds: int | None = None  # at most so many; None: as many as the others
 
 
 # -- tables and figures -----------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ __all__ = [
 def sweep(
     recipes: Sequence[str],
     folder: str | Path,
-    scale: Literal["smoke", "mini", "paper"] = "smoke",
+    scale: Literal["smoke", "mini", "full", "paper"] = "smoke",
     *,
     seeds: int | None = None,
     first_seed: int = 0,
@@ -53,8 +53,9 @@ def sweep(
     Args:
         recipes: names of `dhocl list recipes`, or `["all"]`.
         folder: for runs and results.
-        scale: "smoke" takes minutes and needs no data, "mini" needs CIFAR-100 and CUB-200, "paper" all data sets.
-        seeds: number of seeds; default 1, 2 or 5, depending on the scale.
+        scale: "smoke" takes minutes and needs no data, "mini" and "full" need CIFAR-100 and CUB-200, "paper" all data
+            sets.
+        seeds: number of seeds; default 1, 2, 3 or 5, depending on the scale.
         first_seed: seeds count from here.
         data: folder with the archives of the data sets.
         backbone: for recipes that do not name one.

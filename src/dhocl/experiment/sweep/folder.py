@@ -66,8 +66,10 @@ class SweepFolder:
         cells = cells_of(recipe, scale, backbone)
         jobs: dict[str, Job] = {}
         entries = []
-        for seed in seeds:
+        for place, seed in enumerate(seeds):
             for cell in cells:
+                if cell.seeds is not None and place >= cell.seeds:
+                    continue
                 config = dataclasses.replace(cell.config, seed=seed, data=_place(cell.config, data))
                 name = run_name(config)
                 jobs[name] = Job(config, self.folder / "runs" / name)
