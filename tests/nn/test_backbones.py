@@ -20,7 +20,7 @@ from dhocl.nn.backbones import (
     side_by_side,
     wrap,
 )
-from dhocl.nn.backbones.efficientnet import read_weights, weights_file
+from dhocl.nn.backbones.efficientnet import LITE0, LITE2, Variant, read_weights, weights_file
 
 
 def images(*shape: int, seed: int = 0) -> Tensor:
@@ -32,13 +32,26 @@ def lite() -> Backbone:
     return load("efficientnet_lite0")
 
 
+def published_model(variant: Variant) -> Any:
+    package = pytest.importorskip("efficientnet_lite_pytorch")
+    name, file = variant.name.replace("_", "-"), str(weights_file(variant))
+    return package.EfficientNet.from_pretrained(name, weights_path=file, image_size=None).eval()
+
+
 @pytest.fixture(scope="module")
 def published() -> Any:
-    package = pytest.importorskip("efficientnet_lite_pytorch")
-    model = package.EfficientNet.from_pretrained(
-        "efficientnet-lite0", weights_path=str(weights_file()), image_size=None
-    )
-    return model.eval()
+    return published_model(LITE0)
+
+
+@pytest.mark.parametrize("size", [64, 50])
+def test_lite2_equals_the_published_model(size: int) -> None:
+    backbone, model, pixels = load("efficientnet_lite2"), published_model(LITE2), images(2, 3, size, size)
+    with torch.no_grad():
+        *stages, features = backbone.pooled(pixels)
+        x = (pixels.float() - 127) / 128
+        expected = model.extract_features(x).mean((2, 3))
+    torch.testing.assert_close(features, expected, atol=1e-4, rtol=0)
+    assert [stage.shape[1] for stage in stages] == [16 * 48, 4 * 120, 352]
 
 
 @pytest.mark.parametrize(("height", "width"), [(64, 64), (96, 96), (224, 224), (50, 71), (32, 32)])
@@ -166,13 +179,13 @@ def test_side_by_side_leaves_threads_as_they_were_and_concerns_no_other(monkeypa
 
 def test_altered_or_missing_weights_are_refused(tmp_path: Path) -> None:
     altered = tmp_path / "weights.pth"
-    content = bytearray(weights_file().read_bytes())
+    content = bytearray(weights_file(LITE0).read_bytes())
     content[-1] ^= 1
     altered.write_bytes(content)
     with pytest.raises(InputError, match=r"weights\.pth.*sha256 differs"):
-        read_weights(altered)
+        read_weights(altered, LITE0)
     with pytest.raises(InputError, match="No such file"):
-        read_weights(tmp_path / "nothing.pth")
+        read_weights(tmp_path / "nothing.pth", LITE0)
 
 
 @pytest.mark.parametrize("name", BACKBONES)
@@ -263,7 +276,7 @@ def test_pixels_of_a_wrong_shape_are_named() -> None:
 
 
 def test_unknown_name_lists_the_known() -> None:
-    with pytest.raises(InputError, match="no backbone 'resnet18': choose one of efficientnet_lite0, tiny, hub:NAME"):
+    with pytest.raises(InputError, match="no backbone 'resnet18': choose one of efficientnet_lite0, efficientnet_lite2, tiny, hub:NAME"):
         load("resnet18")
 
 

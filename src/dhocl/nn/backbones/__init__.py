@@ -19,7 +19,7 @@ from torch import nn
 from dhocl.core import outside
 from dhocl.core.errors import InputError
 from dhocl.nn.backbones.base import IMAGENET_MEAN, IMAGENET_STD, Backbone, frozen
-from dhocl.nn.backbones.efficientnet import efficientnet_lite0
+from dhocl.nn.backbones.efficientnet import efficientnet_lite0, efficientnet_lite2
 from dhocl.nn.backbones.hub import hub
 from dhocl.nn.backbones.parts import side_by_side
 from dhocl.nn.backbones.simple import tiny, wrap
@@ -47,6 +47,7 @@ class BackboneInfo(NamedTuple):
 
 BACKBONES: dict[str, BackboneInfo] = {
     "efficientnet_lite0": BackboneInfo(efficientnet_lite0, "ImageNet weights, installed by pip; 1280 features"),
+    "efficientnet_lite2": BackboneInfo(efficientnet_lite2, "ImageNet weights, of the extra lite2; 1280 features"),
     "tiny": BackboneInfo(tiny, "three untrained convolutions, for tests; 64 features"),
 }
 

@@ -18,7 +18,7 @@ from dhocl.nn.backbones.parts import in_parts
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)  # per channel, on 0..1
 IMAGENET_STD = (0.229, 0.224, 0.225)
-POOLED = 640  # values of a stage that is pooled to several cells
+POOLED = 768  # values of a stage that is pooled to several cells
 
 
 class Meter:
