@@ -117,6 +117,14 @@ def test_recipes_that_share_a_folder_share_runs(tmp_path: Path) -> None:
     assert SweepFolder(tmp_path).recipes == ["forgetting", "learning_curves"]
 
 
+def test_backbones_of_the_user_are_further_rows(tmp_path: Path) -> None:
+    plain = prepare(tmp_path / "a", ["backbones"], Scale.smoke, range(1), None)
+    more = prepare(tmp_path / "b", ["backbones"], Scale.smoke, range(1), None, ["hub:nets/one", "hub:nets/two"])
+    assert len(more) == len(plain) + 2 * 4
+    _, entries, _ = SweepFolder(tmp_path / "b").read("backbones")
+    assert {"amber one", "amber two", "er two"} <= {entry.row for entry in entries}
+
+
 def test_seeds_count_from_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "start", lambda jobs, *_: iter(Ended(job, "not run") for job in jobs))
     jobs = sweep.sweep(["tree_growth"], tmp_path, seeds=3, first_seed=4)
@@ -152,12 +160,12 @@ def test_scale_and_engine_are_checked_before_anything_is_written(tmp_path: Path)
 def test_imagenet_h_needs_a_backbone_that_never_saw_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dhocl.data.check", lambda *_: None)
     asked = (tmp_path / "out", ["imagenet_h"], Scale.paper, range(1), tmp_path)
-    with pytest.raises(InputError, match=r"not trained on ImageNet .* `backbone`"):
+    with pytest.raises(InputError, match=r"needs one backbone, not trained on ImageNet .* `backbone`"):
         prepare(*asked)
     assert not (tmp_path / "out").exists()
-    assert {job.config.backbone for job in prepare(*asked, "hub:mine")} == {"hub:mine"}
+    assert {job.config.backbone for job in prepare(*asked, ["hub:mine"])} == {"hub:mine"}
     with pytest.raises(InputError, match="have their own backbones"):
-        prepare(tmp_path / "main", ["main"], Scale.smoke, range(1), None, "hub:mine")
+        prepare(tmp_path / "main", ["main"], Scale.smoke, range(1), None, ["hub:mine"])
 
 
 def test_a_data_folder_that_lacks_a_set_is_refused(tmp_path: Path) -> None:

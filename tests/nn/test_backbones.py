@@ -276,7 +276,9 @@ def test_pixels_of_a_wrong_shape_are_named() -> None:
 
 
 def test_unknown_name_lists_the_known() -> None:
-    with pytest.raises(InputError, match="no backbone 'resnet18': choose one of efficientnet_lite0, efficientnet_lite2, tiny, hub:NAME"):
+    with pytest.raises(
+        InputError, match="no backbone 'resnet18': choose one of efficientnet_lite0, efficientnet_lite2, tiny, hub:NAME"
+    ):
         load("resnet18")
 
 

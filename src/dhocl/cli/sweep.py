@@ -16,8 +16,11 @@ def sweep(
         Path | None, typer.Option(help="Folder with the archives or the extracted files of the data sets.")
     ] = None,
     backbone: Annotated[
-        str | None,
-        typer.Option(help="hub:FOLDER, only for recipes that do not name a backbone (imagenet_h at paper scale)."),
+        list[str] | None,
+        typer.Option(
+            help="For rows that do not name one, such as hub:FOLDER: `backbones` takes any number, by repeating this; "
+            "`imagenet_h` at paper scale needs one."
+        ),
     ] = None,
     scale: Annotated[
         Literal["smoke", "mini", "full", "paper"],
@@ -56,7 +59,7 @@ def sweep(
     size = Scale(scale)
     folder = out or Path("runs") / size
     each = range(first_seed, first_seed + (seeds or SEEDS[size]))
-    jobs = prepare(folder, recipes, size, each, data, backbone)
+    jobs = prepare(folder, recipes, size, each, data, backbone or [])
     try:
         failed = watch_sweep(start(jobs, engine, workers, address), jobs, quiet)
     except KeyboardInterrupt:

@@ -11,6 +11,7 @@ from dhocl.experiment.recipes import printed
 from dhocl.experiment.recipes.recipe import (
     BASES,
     DINO,
+    OPTIONAL,
     SEEDS,
     UNNAMED,
     Bars,
@@ -32,6 +33,7 @@ from dhocl.methods import METHODS
 
 __all__ = [
     "BASES",
+    "OPTIONAL",
     "RECIPES",
     "SEEDS",
     "UNNAMED",
@@ -100,6 +102,7 @@ CONDITIONS: Rows = {
 CORE = ("halo", "halo_printed", "er", "acil", "gacil", "nsce", "slda", "ranpac", "amber")
 FULL_SIZES = {"cifar100": 50_000, "cub200": 5_994, "glyphs": 8_800}
 LONG = ("ccl_dc", "joint", "rm, 4 epochs", "onpro, 4 rotations", "nsce, every 100")
+LITE = {"untrained": "tiny", "EfficientNet-Lite0": "efficientnet_lite0", "EfficientNet-Lite2": "efficientnet_lite2"}
 HUB = {
     "ViT-B CLIP": "hub:openai/clip-vit-base-patch16",
     "ViT-B DINO": "hub:facebook/dino-vitb16",
@@ -123,11 +126,14 @@ def methods(*names: str) -> Rows:
 
 
 def backbones(scale: Scale) -> list[GridCell]:
-    kinds = HUB if scale is Scale.paper else {"tiny": "tiny", "EfficientNet-Lite0": "efficientnet_lite0"}
+    """Below paper scale, also with backbones that the user names."""
+    names, kinds = ("er", "acil", "halo", "amber"), LITE | {OPTIONAL: UNNAMED}
+    if scale is Scale.paper:
+        names, kinds = ("acil", "ccl_dc", "halo", "amber"), HUB
     return [
         GridCell(panel, f"{method} {kind}", config(scale, panel, method, backbone=name))
         for panel in panels(scale, "aircraft", "inaturalist2018")
-        for method in ("acil", "ccl_dc", "halo")
+        for method in names
         for kind, name in kinds.items()
     ]
 

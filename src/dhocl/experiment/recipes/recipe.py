@@ -26,6 +26,7 @@ SEEDS = {Scale.smoke: 1, Scale.mini: 2, Scale.full: 3, Scale.paper: 5}
 
 DINO = "hub:Ramos-Ramos/dino-resnet-50"  # the ResNet-50 of the paper, pretrained on ImageNet
 UNNAMED = "hub:"  # chosen by the user: a backbone that was not trained on images of the stream
+OPTIONAL = "{backbone}"  # in the name of a row: left out if the user chooses none
 SMALL = {"backbone": "tiny", "image_size": 32, "samples": 440, "test_samples": 220, "buffer": 60, "batch": 16}
 FINE = {"batch": 8, "replay_batch": 4, "image_size": 224, "backbone": DINO}
 BASES: dict[Scale, dict[str, dict[str, Any]]] = {

@@ -12,7 +12,7 @@ from dhocl import data
 from dhocl.core.errors import InputError, check_choice, check_least
 from dhocl.core.taxonomy import UNKNOWN
 from dhocl.data import Selection, Source
-from dhocl.experiment.recipes import BASES, RECIPES, SEEDS, UNNAMED, Scale, Statistics, find_recipe
+from dhocl.experiment.recipes import BASES, OPTIONAL, RECIPES, SEEDS, UNNAMED, Scale, Statistics, find_recipe
 from dhocl.experiment.sweep.events import Begun, Ended, Event, Underway
 from dhocl.experiment.sweep.folder import Job, PlannedRun, Statistic, SweepFolder, cells_of
 from dhocl.experiment.sweep.work import FAILED, cores
@@ -40,7 +40,7 @@ def sweep(
     seeds: int | None = None,
     first_seed: int = 0,
     data: str | Path | None = None,
-    backbone: str | None = None,
+    backbones: Sequence[str] = (),
     engine: Literal["local", "ray"] = "local",
     workers: int = 0,
     address: str | None = None,
@@ -58,7 +58,7 @@ def sweep(
         seeds: number of seeds; default 1, 2, 3 or 5, depending on the scale.
         first_seed: seeds count from here.
         data: folder with the archives of the data sets.
-        backbone: for recipes that do not name one.
+        backbones: for rows of recipes that do not name one: `backbones` takes any number, `imagenet_h` needs one.
         engine: "local" for processes on this machine, "ray" for tasks on a Ray cluster.
         workers: parallel runs; 0 for one per core, or on a cluster for as many as fit.
         address: of a running Ray cluster; None starts one on this machine.
@@ -79,7 +79,7 @@ def sweep(
     place = None if data is None else Path(data)
     check_least("first_seed", first_seed, 0)
     each = range(first_seed, first_seed + (seeds or SEEDS[size]))
-    jobs = prepare(Path(folder), recipes, size, each, place, backbone)
+    jobs = prepare(Path(folder), recipes, size, each, place, backbones)
     events = start(jobs, engine, workers, address)
     return [event.job for event in events if isinstance(event, Ended) and event.problem]
 
@@ -90,22 +90,25 @@ def prepare(
     scale: Scale,
     seeds: Sequence[int],
     place: Path | None,
-    backbone: str | None = None,
+    backbones: Sequence[str] = (),
 ) -> list[Job]:
     """Plan the recipes in a folder. Returns the runs that are not finished, without duplicates.
 
     InputError if data or a backbone is missing, before anything is written.
     """
     names = list(RECIPES) if list(recipes) == ["all"] else list(recipes)
-    unnamed = [name for name in names if any(c.config.backbone == UNNAMED for c in cells_of(name, scale, None))]
-    if unnamed and backbone is None:
+    unnamed = {
+        cell.row: name for name in names for cell in find_recipe(name).cells(scale) if cell.config.backbone == UNNAMED
+    }
+    needed = [name for row, name in unnamed.items() if OPTIONAL not in row]
+    if needed and len(backbones) != 1:
         raise InputError(
-            f"{unnamed[0]} at this scale needs a backbone that was not trained on ImageNet (in the paper: trained on "
+            f"{needed[0]} at this scale needs one backbone, not trained on ImageNet (in the paper: trained on "
             "iNaturalist 2018): give it as `backbone` hub:FOLDER"
         )
-    if backbone is not None and not unnamed:
+    if backbones and not unnamed:
         raise InputError("`backbone`: these recipes at this scale have their own backbones, leave it out")
-    cells = [cell for name in names for cell in cells_of(name, scale, backbone)]
+    cells = [cell for name in names for cell in cells_of(name, scale, backbones)]
     sets = {cell.config.dataset: cell.config for cell in cells}
     for name, config in sets.items():
         if name != "glyphs" and place is None:
@@ -114,7 +117,7 @@ def prepare(
     jobs: dict[str, Job] = {}
     for name in names:
         shown = statistics(scale, place) if Statistics() in find_recipe(name).exhibits else ()
-        for job in SweepFolder(folder).plan(name, scale, seeds, place, backbone, shown):
+        for job in SweepFolder(folder).plan(name, scale, seeds, place, backbones, shown):
             jobs[job.folder.name] = job
     return [job for job in jobs.values() if not job.finished]
 

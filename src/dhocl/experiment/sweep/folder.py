@@ -59,11 +59,11 @@ class SweepFolder:
         scale: Scale,
         seeds: Sequence[int],
         data: Path | None,
-        backbone: str | None = None,
+        backbones: Sequence[str] = (),
         statistics: Sequence[Statistic] = (),
     ) -> list[Job]:
         """Write the plan of a recipe. Returns its runs, without duplicates."""
-        cells = cells_of(recipe, scale, backbone)
+        cells = cells_of(recipe, scale, backbones)
         jobs: dict[str, Job] = {}
         entries = []
         for place, seed in enumerate(seeds):
@@ -96,14 +96,17 @@ class SweepFolder:
         return Record(self.folder / "runs" / entry.run)
 
 
-def cells_of(recipe: str, scale: Scale, backbone: str | None) -> list[GridCell]:
-    """The grid of a recipe, with `backbone` where it does not name one."""
-    return [
-        cell._replace(config=dataclasses.replace(cell.config, backbone=backbone))
-        if backbone and cell.config.backbone == UNNAMED
-        else cell
-        for cell in find_recipe(recipe).cells(scale)
-    ]
+def cells_of(recipe: str, scale: Scale, backbones: Sequence[str]) -> list[GridCell]:
+    """The grid of a recipe. A row that does not name its backbone is repeated for each of `backbones`."""
+    found = []
+    for cell in find_recipe(recipe).cells(scale):
+        if cell.config.backbone != UNNAMED:
+            found.append(cell)
+            continue
+        for name in backbones:
+            row = cell.row.format(backbone=Path(short(name)).name)
+            found.append(cell._replace(row=row, config=dataclasses.replace(cell.config, backbone=name)))
+    return found
 
 
 def run_name(config: RunConfig) -> str:
