@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhocl.core.decode import Beliefs, believe, known_paths, undecided
+from dhocl.core.decode import Beliefs, believe, known_paths
 from dhocl.core.taxonomy import Label, Taxonomy
 from tests.helpers.tensors import normal
 from tests.helpers.trees import apply, balanced_tree, changes
@@ -45,24 +45,21 @@ def test_it_is_a_distribution_whatever_the_tree(history: list[tuple[str, int, in
     torch.testing.assert_close(posterior.sum(1), torch.ones(2))
 
 
-def test_classes_that_may_lie_below_one_another_are_weighed_by_their_levels() -> None:
-    """Without links, the levels are all that is known: the surer of a family and a species wins."""
+def test_a_path_ends_only_as_far_as_no_class_without_a_place_is_probable() -> None:
+    tree = balanced_tree(2)  # two families, the first with a species
+    tree.link(tree.add(Label("anchored", 1)), 0)
+    tree.add(Label("loose", 1))
+    assert known_paths(tree).tolist() == [[1, -1], [0, 0], [-1, 1]]
+    p = {0: torch.tensor([[0.3, 0.7]]), 1: torch.tensor([[0.6, 0.4]])}
+    ends = 0.7 * (1 - 0.4)
+    expected = torch.tensor([[ends, (1 - ends) * 0.6, (1 - ends) * 0.4]])
+    torch.testing.assert_close(believe(p, tree, coherent=True).posterior, expected)
+
+
+def test_without_links_the_finest_class_is_what_is_shown() -> None:
     tree = Taxonomy()
-    for name, level in (("Turdidae", 0), ("Paridae", 0), ("blackbird", 1), ("blue tit", 1), ("great tit", 1)):
+    for name, level in (("Turdidae", 0), ("Paridae", 0), ("blackbird", 1), ("blue tit", 1)):
         tree.add(Label(name, level))
-    assert undecided(known_paths(tree))
-    levels = {0: torch.tensor([[0.8, 0.2], [1.0, 0.0]]), 1: torch.tensor([[0.9, 0.05, 0.05], [0.4, 0.3, 0.3]])}
-    (best, other), _ = believe(levels, tree, coherent=True).best_path()
-    assert best.tolist() == [-1, 0]  # 0.8 / 3 < 0.9 / 2
-    assert other.tolist() == [0, -1]  # 1 / 3 > 0.4 / 2
-
-
-def test_a_tree_is_decided_where_every_class_has_its_place() -> None:
-    tree = balanced_tree(2, 2)
-    assert not undecided(known_paths(tree))
-    tree.add(Label("a leaf above", 0))
-    assert not undecided(known_paths(tree))  # nothing is without a place
-    loose = tree.add(Label("loose", 1))
-    assert undecided(known_paths(tree))
-    tree.link(loose, 0)
-    assert not undecided(known_paths(tree))
+    levels = {0: torch.tensor([[0.9, 0.1]]), 1: torch.tensor([[0.8, 0.2]])}
+    (best,), _ = believe(levels, tree, coherent=True).best_path()
+    assert best.tolist() == [-1, 0]

@@ -58,26 +58,23 @@ def leaf_scores(marginals: dict[int, Tensor], paths: Tensor) -> Tensor:
     """(B, paths) posterior over paths, from marginals (B, classes) of a distribution over paths.
 
     A path has the probability of its last class, times that of paths that go on after the levels before. The marginals
-    of a level are those of the paths that reach it.
-    """
-    some = next(iter(marginals.values()))
-    score, going_on = some.new_zeros(len(some), len(paths)), some.new_ones(len(some), 1)
-    known = paths != UNKNOWN
-    for place, p in enumerate(marginals.values()):
-        ends = known[:, place] & ~known[:, place + 1 :].any(1)  # (paths,)
-        score[:, ends] = going_on * p[:, paths[ends, place]]
-        going_on = going_on * (1 - p[:, paths[ends, place]].sum(1, keepdim=True)).clamp_min(0)
-    return score / score.sum(1, keepdim=True).clamp_min(1e-12)
-
-
-def undecided(paths: Tensor) -> bool:
-    """Whether marginals (of paths that reach a level) leave open if an image shows a coarse class or a finer one.
-
-    So it is if a path ends at a level where the class of a deeper path is unknown: it could be one below the other.
+    of a level are those of the paths that reach it. A class without a place may lie below one where a path ends: the
+    path ends there only as far as no such class is probable.
     """
     known = paths != UNKNOWN  # (paths, levels)
     deeper = known.flip(1).cumsum(1).flip(1) - known.long() > 0  # a finer class is known
-    return bool(((known & ~deeper).any(0) & (~known & deeper).any(0)).any())
+    ends, loose = known & ~deeper, ~known & deeper
+    some = next(iter(marginals.values()))
+    own = some.new_zeros(len(some), len(paths))  # probability of the last class
+    for place, p in enumerate(marginals.values()):
+        own[:, ends[:, place]] = p[:, paths[ends[:, place], place]]
+    score, going_on = torch.zeros_like(own), some.new_ones(len(some), 1)
+    for place in range(len(marginals)):
+        here = ends[:, place]
+        placed = (1 - own[:, loose[:, place]].sum(1, keepdim=True)).clamp_min(0)
+        score[:, here] = going_on * own[:, here] * placed
+        going_on = going_on * (1 - placed * own[:, here].sum(1, keepdim=True)).clamp_min(0)
+    return score / score.sum(1, keepdim=True).clamp_min(1e-12)
 
 
 def through(posterior: Tensor, columns: Tensor, width: int) -> Tensor:
@@ -114,5 +111,5 @@ class Beliefs(NamedTuple):
 def believe(levels: dict[int, Tensor], taxonomy: Taxonomy, coherent: bool = False) -> Beliefs:
     """Beliefs from probabilities (B, classes) per level; coherent ones are marginals of a distribution over paths."""
     paths = known_paths(taxonomy)
-    posterior = leaf_scores(levels, paths) if coherent and not undecided(paths) else path_scores(levels, paths)
+    posterior = leaf_scores(levels, paths) if coherent else path_scores(levels, paths)
     return Beliefs(levels, posterior, paths)
