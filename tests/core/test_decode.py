@@ -63,3 +63,13 @@ def test_without_links_the_finest_class_is_what_is_shown() -> None:
     levels = {0: torch.tensor([[0.9, 0.1]]), 1: torch.tensor([[0.8, 0.2]])}
     (best,), _ = believe(levels, tree, coherent=True).best_path()
     assert best.tolist() == [-1, 0]
+
+
+def test_what_a_path_leaves_open_is_taken_from_the_level() -> None:
+    tree = balanced_tree(2)
+    tree.link(tree.add(Label("anchored", 1)), 0)
+    tree.add(Label("loose", 1))
+    levels = {0: torch.tensor([[0.3, 0.7]]), 1: torch.tensor([[0.6, 0.4]])}
+    beliefs = Beliefs(levels, torch.tensor([[0.1, 0.4, 0.5]]), known_paths(tree))  # [1, -1], [0, 0], [-1, 1]
+    torch.testing.assert_close(beliefs.marginals()[0], torch.tensor([[0.4 + 0.5 * 0.3, 0.1 + 0.5 * 0.7]]))
+    torch.testing.assert_close(beliefs.marginals()[1], torch.tensor([[0.4, 0.5]]) / 0.9)

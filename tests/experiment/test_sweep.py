@@ -271,7 +271,6 @@ def test_tables_and_figures_are_files(tmp_path: Path) -> None:
     assert float(rows[3].split(",")[2]) == summaries[0]["AAUC"]
     latex = (tmp_path / "tables" / "main-glyphs.tex").read_text()
     assert r"\toprule" in latex
-    assert r"\textbf{" in latex
     assert r"\pm" in latex
     for suffix in ("svg", "png"):
         assert (tmp_path / "figures" / f"main-glyphs-fine_accuracy.{suffix}").stat().st_size > 1000

@@ -95,10 +95,16 @@ class Beliefs(NamedTuple):
         return float(self.posterior[row, self.paths[:, place] == column].sum())
 
     def marginals(self) -> dict[int, Tensor]:
-        """(B, classes) per level: `marginal` of all classes, normalised over the paths that reach the level."""
+        """(B, classes) per level: `marginal` of all classes, normalised over the paths that reach the level.
+
+        Paths whose class at a level is unknown count by what the level by itself predicts.
+        """
         found = {}
+        known = self.paths != UNKNOWN
         for place, (level, p) in enumerate(self.levels.items()):
+            loose = ~known[:, place] & known[:, place + 1 :].any(1)
             marginal = through(self.posterior, self.paths[:, place], p.shape[1])
+            marginal = marginal + self.posterior[:, loose].sum(1, keepdim=True) * p
             found[level] = marginal / marginal.sum(1, keepdim=True).clamp_min(1e-12)
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 from importlib import import_module
 from typing import Any
@@ -24,6 +25,15 @@ def keep_freed_memory() -> None:
     mallopt(M_MMAP_THRESHOLD, LARGEST)
     mallopt(M_ARENA_MAX, 1)  # per-thread arenas return large blocks to the system
     mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def return_freed_memory() -> None:
+    """Give back what `keep_freed_memory` kept: after a run, the next one needs blocks of other sizes."""
+    gc.collect()  # learners and their parts refer to each other
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError, TypeError):
+        return
 
 
 def prepare(threads: int | None = None) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from statistics import mean, stdev
-from typing import NamedTuple
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -12,24 +10,16 @@ from torch import Tensor
 
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.experiment.evaluate import Scores
-from dhocl.experiment.recipes import Bars, Curves, Growth, Holdings, Numbers, Recipe, Structure
+from dhocl.experiment.recipes import Bars, Curves, Forest, Front, Growth, Holdings, Numbers, Recipe, Structure
 from dhocl.experiment.record import MARKS, Record
-from dhocl.report.compare import CURVES
+from dhocl.report.comparisons import Picture, barred, curves, forest, front, name_of_ids
 from dhocl.report.figures import Key, Shown, blocks, colour, in_order, level_of, scaled
 from dhocl.report.reading import Run
-from dhocl.report.svg import COLOURS, Line, Panel, bars, heatmapped, inline, plotted, spots
-from dhocl.report.tables import KNOWN, Table, tabulate
+from dhocl.report.svg import Line, Panel, heatmapped, inline, plotted, spots
+from dhocl.report.tables import Table, tabulate
 from dhocl.report.tree import draw, links
 
 Runs = Mapping[str, Mapping[str, list[Run]]]  # panel -> row -> finished runs by seed
-
-
-class Picture(NamedTuple):
-    """A figure for the page, with the legend in HTML, and for files, with the legend inside."""
-
-    name: str  # of the files
-    shown: Shown
-    figure: Figure | None  # None: only on the page
 
 
 def tables(recipe: Recipe, runs: Runs) -> Iterator[Table]:
@@ -53,41 +43,16 @@ def pictures(recipe: Recipe, runs: Runs, records: Mapping[str, Mapping[str, Reco
                     yield curves(panel, score, there)
                 case Bars(name):
                     yield barred(panel, name, there)
+                case Forest(name, reference):
+                    yield from forest(panel, name, reference, there)
+                case Front(name):
+                    yield front(panel, name, there)
                 case Holdings():
                     yield from holdings(panel, there)
                 case Structure():
                     yield from structure(panel, there, records[panel])
                 case Growth(counts):
                     yield from growth(panel, next(iter(there.values()))[0], counts)
-
-
-def curves(panel: str, score: str, rows: Mapping[str, list[Run]]) -> Picture:
-    """The mean over the seeds, which have the same evaluation points."""
-    title, axis = CURVES[score]
-    lines, keys = [], []
-    for place, (row, found) in enumerate(rows.items()):
-        key = Key(row, colour(place), dashed=place >= len(COLOURS))
-        x = [s["samples"] for s in found[0].curve]
-        by_seed = [[s.get(score) for s in run.curve] for run in found]
-        y = [None if None in values else mean(values) for values in zip(*by_seed, strict=False)]
-        lines.append(Line(x[: len(y)], y, key.colour, key.dashed, row))
-        keys.append(key)
-    panels = [Panel(lines, axis, 2.6)]
-    figure = plotted(panels)
-    name = f"{panel}-{score}"
-    return Picture(name, Shown(f"{title}: {panel}", inline(figure, _id(name), spots(panels)), keys), figure)
-
-
-def barred(panel: str, name: str, rows: Mapping[str, list[Run]]) -> Picture:
-    number = KNOWN[name]
-    values = {
-        row: [run.summary[name] for run in found if run.summary.get(name) is not None] for row, found in rows.items()
-    }
-    known = {row: found for row, found in values.items() if found}
-    means, errors = [mean(v) for v in known.values()], [stdev(v) if len(v) > 1 else 0.0 for v in known.values()]
-    figure = bars(list(known), means, errors, name + (" (lower is better)" if number.sign < 0 else ""))
-    file = f"{panel}-{name}"
-    return Picture(file, Shown(f"{name}: {panel}", inline(figure, _id(file)), [], number.meaning), figure)
 
 
 def holdings(panel: str, rows: Mapping[str, list[Run]]) -> Iterator[Picture]:
@@ -109,7 +74,7 @@ def holdings(panel: str, rows: Mapping[str, list[Run]]) -> Iterator[Picture]:
         keys = [Key(run.ranks[level], colour(level)) for level in levels]
         yield Picture(
             name,
-            Shown(f"Memory of {row}: {panel}", inline(figure, _id(name), spots(panels)), keys),
+            Shown(f"Memory of {row}: {panel}", inline(figure, name_of_ids(name), spots(panels)), keys),
             figure,
         )
 
@@ -148,7 +113,7 @@ def distances(panel: str, row: str, run: Run, scores: Scores, matrices: Mapping[
     caption += f"After {scores['samples']:,} samples; each matrix is scaled to its range."
     title = f"{row}, {len(order)} {run.ranks[level]} classes: {panel}"
     file = f"{panel}-{row}-distances-{len(order)}"
-    return Picture(file, Shown(title, inline(figure, _id(file)), [], caption), figure)
+    return Picture(file, Shown(title, inline(figure, name_of_ids(file)), [], caption), figure)
 
 
 def growth(panel: str, run: Run, counts: tuple[int | None, ...]) -> Iterator[Picture]:
@@ -159,7 +124,9 @@ def growth(panel: str, run: Run, counts: tuple[int | None, ...]) -> Iterator[Pic
         name = f"{panel}-tree-{finest}"
         figure = drawn(tree, run.ranks)
         title = f"{finest} {run.ranks[tree.levels[-1]]} classes known: {panel}"
-        yield Picture(name, Shown(title, inline(figure, _id(name)), [], f"{len(tree)} classes in total."), figure)
+        yield Picture(
+            name, Shown(title, inline(figure, name_of_ids(name)), [], f"{len(tree)} classes in total."), figure
+        )
 
 
 def until(taxonomy: Taxonomy, count: int | None) -> Taxonomy:
@@ -213,8 +180,3 @@ def with_legend(picture: Picture) -> Figure:
         picture.figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=7)
     picture.figure.suptitle(picture.shown.title, fontsize=9)
     return picture.figure
-
-
-def _id(name: str) -> str:
-    """A name that is valid in ids of a page."""
-    return "".join(letter if letter.isalnum() else "-" for letter in name)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 # Each has a contrast of at least 3.4 to white and to near black, for light and dark pages.
 COLOURS = ["#2f7fd0", "#d9681d", "#15976f", "#a561cf", "#d64560", "#1593a8", "#8a8f2a", "#7f868e"]
+GREY = "#9aa4af"  # of what is not highlighted
 INK = "#010203"  # a placeholder, replaced by the text colour of the page
 WIDTH = 4.6  # inches: narrow, so that text stays legible on a phone
 MARKED = 40  # largest number of evaluations that are marked by dots
@@ -45,6 +46,14 @@ class Line(NamedTuple):
     colour: str
     dashed: bool = False
     name: str = ""  # shown when the pointer is over a point of the line
+    label: str = ""  # shown at the end of the line
+    faint: bool = False  # thin, without dots
+
+
+class Place(NamedTuple):
+    name: str
+    x: float
+    y: float
 
 
 class Panel(NamedTuple):
@@ -99,9 +108,10 @@ def spots(panels: list[Panel]) -> list[Spot]:
 def _draw(axes: Axes, panel: Panel) -> None:
     for line in panel.lines:
         y = [np.nan if value is None else value for value in line.y]
-        marker = "o" if len(y) <= MARKED else ""
-        style = (0, (3, 2)) if line.dashed else "-"
-        axes.plot(line.x, y, color=line.colour, linestyle=style, linewidth=1.3, marker=marker, markersize=2.2)
+        marker = "o" if len(y) <= MARKED and not line.faint else ""
+        style, width = (0, (3, 2)) if line.dashed else "-", 0.7 if line.faint else 1.3
+        axes.plot(line.x, y, color=line.colour, linestyle=style, linewidth=width, marker=marker, markersize=2.2)
+    _label_ends(axes, [line for line in panel.lines if line.label])
     axes.set_ylabel(panel.ylabel)
     if panel.log:
         axes.set_yscale("log")
@@ -110,6 +120,70 @@ def _draw(axes: Axes, panel: Panel) -> None:
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _label_ends(axes: Axes, lines: Sequence[Line]) -> None:
+    """Names at the right ends of lines, moved apart where they would overlap."""
+    ends = [(line, [v for v in line.y if v is not None][-1]) for line in lines if any(v is not None for v in line.y)]
+    low, high = axes.get_ylim()
+    room, last = 0.055 * (high - low), low - (high - low)
+    for line, value in sorted(ends, key=lambda end: end[1]):
+        last = max(value, last + room)
+        axes.annotate(
+            line.label,
+            (line.x[-1], last),
+            (4, 0),
+            textcoords="offset points",
+            color=line.colour,
+            va="center",
+            fontsize=7,
+            annotation_clip=False,
+        )
+
+
+def intervals(names: Sequence[str], values: Sequence[tuple[float, float]], xlabel: str, better: int) -> Figure:
+    """A mean and half an interval per name, from top to bottom; those that exclude 0 are in colour.
+
+    `better` is 1 if higher is better, and -1 if lower is.
+    """
+    with matplotlib.rc_context(STYLE | {"axes.grid.axis": "x"}):
+        figure = Figure(figsize=(WIDTH, 0.6 + 0.2 * len(names)), layout="constrained")
+        axes = figure.subplots()
+        axes.axvline(0, color=INK, linewidth=0.8)
+        for place, (mean, half) in enumerate(values):
+            shade = GREY if abs(mean) <= half else COLOURS[0] if better * mean > 0 else COLOURS[1]
+            axes.errorbar(mean, place, xerr=half, color=shade, marker="o", markersize=3, linewidth=1.3, capsize=2)
+        axes.set_yticks(range(len(names)), names)
+        axes.invert_yaxis()
+        axes.set_xlabel(xlabel)
+    return figure
+
+
+def places(points: Sequence[Place], best: Sequence[Place], xlabel: str, ylabel: str) -> Figure:
+    """Named points with a logarithmic x axis; the best ones are connected, in the order given."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
+        axes = figure.subplots()
+        axes.plot([p.x for p in best], [p.y for p in best], color=COLOURS[0], linewidth=1.3)
+        for point in points:
+            shade = COLOURS[0] if point in best else GREY
+            axes.plot([point.x], [point.y], marker="o", markersize=3.5, color=shade)
+            axes.annotate(
+                point.name,
+                (point.x, point.y),
+                (3, 2),
+                textcoords="offset points",
+                fontsize=6.5,
+                color=shade if point in best else INK,
+            )
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.margins(x=0.15)
+        axes.set_xlabel(xlabel)
+        axes.set_ylabel(ylabel)
+    return figure
 
 
 def bars(names: Sequence[str], values: Sequence[float], errors: Sequence[float], xlabel: str) -> Figure:

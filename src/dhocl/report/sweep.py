@@ -13,6 +13,7 @@ from dhocl.experiment.recipes import RECIPES, Growth, Recipe
 from dhocl.experiment.record import Record
 from dhocl.experiment.sweep import FAILED, PlannedRun, SweepFolder
 from dhocl.report import exhibits
+from dhocl.report.comparisons import Picture
 from dhocl.report.page import templates, write_report
 from dhocl.report.reading import read
 from dhocl.report.tables import BOLD, Table, as_csv, as_latex, as_markdown, gap_text, paired_note, shown, spread
@@ -29,7 +30,7 @@ class Section(NamedTuple):
     planned: int
     failed: dict[str, str]  # run -> the last line of its traceback
     tables: list[Table]
-    pictures: list[exhibits.Picture]
+    pictures: list[Picture]
     statistics: list[dict[str, Any]]
     pages: dict[str, str]  # panel -> path of the page of its first run, which shows the growth of the tree
 

@@ -36,14 +36,15 @@ KNOWN["pw_js.group_ends"] = Number(
     "pw-JS", "IIRC: precision-weighted Jaccard similarity of predicted and true labels at group ends, in percent."
 )
 
-BOLD = "Bold: the best row and, with several seeds, rows whose paired difference to it is not distinct from 0 (95 %)."
+BOLD = "Bold: the best row, if its paired difference to every other is distinct from 0 (95 %); with one seed, the best."
 
 
 class Cell(NamedTuple):
     values: dict[StreamKey, float]
     printed: float | None  # result of the paper
-    best: bool = False  # the best, or not distinct from it
+    best: bool = False  # the best, and distinct from all others
     gap: Difference | None = None  # to the row that is compared with; None for this row itself
+    top: bool = False  # the row that the others are compared with because it is the best
 
 
 class Line(NamedTuple):
@@ -102,8 +103,8 @@ def tabulate(
 ) -> Table:
     """A table with a line for each row of `summaries`, its finished runs.
 
-    The best mean of each metric is marked, and rows whose paired difference to it is not distinct from 0. Rows in
-    `bounds` are not marked. Differences are to the row `reference`, or to the best.
+    The best mean of each metric is marked, unless the paired difference of another row to it is not distinct from 0.
+    Rows in `bounds` do not count. Differences are to the row `reference`, or to the best.
     """
     numbers = [KNOWN[name] for name in names]
     lines = []
@@ -121,13 +122,19 @@ def tabulate(
             continue
         top = max(means, key=means.__getitem__)
         best, against = column[top], reference or top
+        rivals = [
+            row
+            for row in means.keys() - {top}
+            if as_good(column[row].values, best.values, alike=shown(column[row], number) == shown(best, number))
+        ]
         for line in lines:
             cell = line.cells[place]
-            good = as_good(cell.values, best.values, alike=shown(cell, number) == shown(best, number))
             gap = (
                 difference(cell.values, column[against].values) if against in column and line.name != against else None
             )
-            line.cells[place] = cell._replace(best=line.name in means and good, gap=gap)
+            line.cells[place] = cell._replace(
+                best=line.name == top and not rivals, gap=gap, top=line.name == top and reference is None
+            )
     return Table(title, numbers, lines, max((len(found) for found in summaries.values()), default=0), reference)
 
 
@@ -141,10 +148,10 @@ def spread(cell: Cell, number: Number) -> str:
     return written(stdev(cell.values.values()), number.digits) if len(cell.values) > 1 else ""
 
 
-def gap_text(cell: Cell, number: Number, reference: str | None = None) -> str:
+def gap_text(cell: Cell, number: Number) -> str:
     """The paired difference, with one more digit, and the number of pairs."""
     if cell.gap is None:
-        return "best" if cell.best and reference is None else MISSING
+        return "best" if cell.top else MISSING
     half = f" ± {written(cell.gap.half, number.digits + 1)}" if cell.gap.half is not None else ""
     return f"{cell.gap.mean:+,.{number.digits + 1}f}{half} ({cell.gap.pairs})"
 
@@ -170,10 +177,7 @@ def as_markdown(table: Table) -> str:
     note += "In brackets the result of the paper. " if table.printed else ""
     text = f"**{table.title}**\n\n" + _grid(lines) + f"\n{note}{BOLD}\n"
     if table.paired:
-        gaps = [
-            [line.name, *(gap_text(*pair, table.reference) for pair in zip(line.cells, table.numbers, strict=True))]
-            for line in table.lines
-        ]
+        gaps = [[line.name, *map(gap_text, line.cells, table.numbers)] for line in table.lines]
         text += f"\n{paired_note(table)}\n\n" + _grid([*lines[:2], *gaps])
     return text
 

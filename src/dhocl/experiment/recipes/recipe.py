@@ -94,6 +94,21 @@ class Bars:
 
 
 @dataclass(frozen=True)
+class Forest:
+    """Paired differences of one metric to a row, with their intervals."""
+
+    name: str
+    reference: str
+
+
+@dataclass(frozen=True)
+class Front:
+    """One metric against the cost of learning."""
+
+    name: str = "AAUC"
+
+
+@dataclass(frozen=True)
 class Structure:
     """Distances between prototypes and in the tree, and their difference, at `record.MARKS` classes."""
 
@@ -115,7 +130,7 @@ class Statistics:
     """Sizes of the data sets and their trees; needs no run."""
 
 
-Exhibit = Numbers | Curves | Bars | Structure | Growth | Holdings | Statistics
+Exhibit = Numbers | Curves | Bars | Forest | Front | Structure | Growth | Holdings | Statistics
 Printed = Mapping[str, Mapping[str, Mapping[str, float]]]  # results of the paper: panel -> row -> metric -> value
 
 

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from dhocl.core.process import call, prepare
+from dhocl.core.process import call, prepare, return_freed_memory
 from dhocl.experiment.sweep.events import Begun, Ended, Event, Underway
 from dhocl.experiment.sweep.folder import Job
 from dhocl.experiment.sweep.work import cores, finish
@@ -102,3 +102,4 @@ def work(pipe: Connection, threads: int) -> None:
         except (EOFError, KeyboardInterrupt):
             return
         pipe.send(finish(job.config, job.folder, report))
+        return_freed_memory()
