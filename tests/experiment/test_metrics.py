@@ -199,10 +199,10 @@ def test_decoding_by_brute_force() -> None:
     )
     posterior = score / score.sum(1, keepdim=True)
     expected = {
-        0: torch.stack([posterior[:, 0] + posterior[:, 1], posterior[:, 2]], 1),
-        1: posterior[:, [0]],
+        0: torch.stack([posterior[:, 0] + posterior[:, 1], posterior[:, 2]], 1) + posterior[:, [3]] * p[0],
+        1: posterior[:, [0]] + (posterior[:, [1]] + posterior[:, [3]]) * p[1],
         2: posterior[:, [0, 1, 3]],
-    }
+    }  # where a path has no class at a level but a finer one, the level by itself tells
     for h, q in believe(p, tree).marginals().items():
         torch.testing.assert_close(q, expected[h] / expected[h].sum(1, keepdim=True))
     best, probability = believe(p, tree).best_path()
