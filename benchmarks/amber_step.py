@@ -8,16 +8,15 @@ batch, completion every 128 samples, a fit when the stream has grown by an eight
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
 from typing import Annotated, Any
-from unittest.mock import patch
 
 import torch
 import typer
+from halo_step import PIECE, named_pieces
 from rich.console import Console
 from timing import Row
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import ProfilerActivity, profile
 from worlds import BATCH, World, full_tree, make_learner
 
 from dhocl.core.process import keep_freed_memory
@@ -48,23 +47,6 @@ PER_BATCH = {  # how many of a part there are per batch, late in a stream of SAM
 }
 
 
-@contextmanager
-def labelled() -> Iterator[None]:
-    """Label the parts for the profiler."""
-
-    def seen(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*args: Any, **options: Any) -> Any:
-            with record_function(name):
-                return function(*args, **options)
-
-        return called
-
-    with ExitStack() as stack:
-        for owner, attribute, name in PARTS:
-            stack.enter_context(patch.object(owner, attribute, seen(name, getattr(owner, attribute))))
-        yield
-
-
 def measure(classes: int, levels: int, samples: int) -> tuple[dict[str, float], float]:
     """Milliseconds per call of each part, and megabytes of state."""
     world = World(full_tree(classes, levels), SIZE)
@@ -73,12 +55,12 @@ def measure(classes: int, levels: int, samples: int) -> tuple[dict[str, float], 
     for _ in range(samples // BATCH):
         learner.learn(world.batch(), world.tree)
     learner.reliability.fitted_at = 0  # so that the next refresh fits
-    with labelled(), profile(activities=[ProfilerActivity.CPU]) as found:
+    with named_pieces(PARTS), profile(activities=[ProfilerActivity.CPU]) as found:
         for _ in range(REFRESH // BATCH):
             learner.learn(world.batch(), world.tree)
         learner.predict(world.images(1))
     spent = {each.key: each.cpu_time_total / each.count / 1000 for each in found.key_averages()}
-    return {name: spent[name] for _, _, name in PARTS}, nbytes(learner.state_dict()) / 1e6
+    return {name: spent[PIECE + name] for _, _, name in PARTS}, nbytes(learner.state_dict()) / 1e6
 
 
 def rows(quick: bool) -> Iterator[Row]:

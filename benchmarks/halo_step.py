@@ -172,7 +172,7 @@ def breakdown(classes: int, levels: int, steps: int) -> dict[str, float]:
     """Share of each piece in the time of a step, forward and backward; the innermost named piece counts."""
     world = World(full_tree(classes, levels), SIZE)
     ours = Step(world, backbones.load("efficientnet_lite0"))
-    with named_pieces(), profile(activities=[ProfilerActivity.CPU]) as found:
+    with named_pieces(PIECES), profile(activities=[ProfilerActivity.CPU]) as found:
         for _ in range(steps):
             with record_function(PIECE + "rest"):
                 ours.step()
@@ -189,7 +189,7 @@ def breakdown(classes: int, levels: int, steps: int) -> dict[str, float]:
 
 
 @contextmanager
-def named_pieces() -> Iterator[None]:
+def named_pieces(pieces: list[tuple[Any, str, str]]) -> Iterator[None]:
     """Label the parts of a step for the profiler."""
 
     def seen(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -200,7 +200,7 @@ def named_pieces() -> Iterator[None]:
         return called
 
     with ExitStack() as stack:
-        for owner, attribute, name in PIECES:
+        for owner, attribute, name in pieces:
             stack.enter_context(patch.object(owner, attribute, seen(name, getattr(owner, attribute))))
         yield
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dhocl.checks import pictures, setup
 from dhocl.core.taxonomy import Label, Taxonomy
-from dhocl.nn.learner import Batch
+from dhocl.nn.learner import Batch, Learner
 from tests.helpers.reference_others import path
 
 
@@ -68,3 +68,14 @@ class Known(NamedTuple):
     rows: list[int]  # among all samples
     phi: np.ndarray  # (n, D)
     columns: np.ndarray  # (n,)
+
+
+def followed(learner: Learner, x: Tensor) -> Iterator[tuple[Samples, Taxonomy, dict[int, Tensor]]]:
+    """After each batch of `revised_stream`: all samples so far, the tree, and what the learner predicts of x."""
+    samples = Samples()
+    for batch, tree in revised_stream():
+        assert learner.learn(batch, tree) == {}
+        samples.add(batch)
+        predicted = learner.predict(x)
+        assert list(predicted) == tree.levels
+        yield samples, tree, predicted

@@ -57,6 +57,7 @@ def test_it_equals_a_slow_recomputation(waiting: int) -> None:
     assert any(q.sum() > 0 for q in learner.window.targets.values())
     assert (learner.window.checked, learner.window.right) == (len(slow.found), sum(slow.found))
     assert 0 < sum(slow.found) < len(slow.found)
+    assert learner.window.stats()["found_again"] == sum(slow.found) / len(slow.found)
 
 
 def test_soft_targets_reach_the_prediction_from_the_window_and_after_it() -> None:

@@ -12,19 +12,15 @@ from dhocl.checks import exam, feed, setup, stream
 from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.methods.ncm import NCM, NcmSettings, nearest_mean
 from dhocl.nn.learner import Batch
-from tests.helpers.reference_closed_form import Samples, features, revised_stream
+from tests.helpers.reference_closed_form import features, followed
 
 
 @pytest.mark.filterwarnings("ignore:.*within_class_std_dev_")
 @pytest.mark.parametrize("tau", [0.05, 0.4])
 def test_it_equals_class_means_over_all_samples_by_the_present_tree(tau: float) -> None:
-    learner, samples, x = NCM(setup(), NcmSettings(tau)), Samples(), exam()[0]
+    learner, x = NCM(setup(), NcmSettings(tau)), exam()[0]
     test, compared = features(x), 0
-    for batch, tree in revised_stream():
-        assert learner.learn(batch, tree) == {}
-        samples.add(batch)
-        predicted = learner.predict(x)
-        assert list(predicted) == tree.levels
+    for samples, tree, predicted in followed(learner, x):
         for level, width in tree.widths.items():
             _, phi, columns = samples.at(level, tree)
             logits = np.full((len(x), width), -np.inf)

@@ -13,7 +13,7 @@ from dhocl.core.errors import InputError
 from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.ranpac import RIDGES, RanPAC, RanpacSettings, best_ridge, stable_factor
-from tests.helpers.reference_closed_form import Samples, features, revised_stream
+from tests.helpers.reference_closed_form import Samples, features, followed
 
 UNITS, WINDOW, TAU = 60, 70, 0.4
 
@@ -62,13 +62,9 @@ def slow_weights(samples: Samples, level: int, tree: Taxonomy, ridge: float) -> 
 
 def test_it_equals_ridge_regression_on_all_samples_by_the_present_tree() -> None:
     learner = RanPAC(setup(), RanpacSettings(UNITS, WINDOW, TAU))
-    samples, x, chosen = Samples(), exam()[0], set()
+    x, chosen = exam()[0], set()
     test = expanded(features(x))
-    for batch, tree in revised_stream():
-        assert learner.learn(batch, tree) == {}
-        samples.add(batch)
-        predicted = learner.predict(x)
-        assert list(predicted) == tree.levels
+    for samples, tree, predicted in followed(learner, x):
         for level, width in tree.widths.items():
             ridge = slow_ridge(samples, level, tree)
             scores = test @ slow_weights(samples, level, tree, ridge).T

@@ -13,7 +13,7 @@ from dhocl.core.errors import InputError
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.slda import SLDA, SldaSettings, covariance
-from tests.helpers.reference_closed_form import Samples, features, revised_stream
+from tests.helpers.reference_closed_form import Samples, features, followed, revised_stream
 
 
 def slow_covariance(samples: Samples, level: int, tree: Taxonomy) -> np.ndarray:
@@ -35,13 +35,9 @@ def slow_covariance(samples: Samples, level: int, tree: Taxonomy) -> np.ndarray:
 
 @pytest.mark.parametrize(("shrinkage", "tau"), [(1e-4, 1.0), (0.2, 0.5)])
 def test_it_equals_discriminant_analysis_of_all_samples_by_the_present_tree(shrinkage: float, tau: float) -> None:
-    learner, samples, x = SLDA(setup(), SldaSettings(shrinkage, tau)), Samples(), exam()[0]
+    learner, x = SLDA(setup(), SldaSettings(shrinkage, tau)), exam()[0]
     test, partly = features(x), 0
-    for batch, tree in revised_stream():
-        assert learner.learn(batch, tree) == {}
-        samples.add(batch)
-        predicted = learner.predict(x)
-        assert list(predicted) == tree.levels
+    for samples, tree, predicted in followed(learner, x):
         for level, width in tree.widths.items():
             sigma = slow_covariance(samples, level, tree)
             partly += len(samples.at(level, tree).rows) < sum(tree.labels[n].level >= level for n in samples.nodes)
