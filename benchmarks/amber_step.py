@@ -3,7 +3,7 @@
     python benchmarks/amber_step.py [--quick]
 
 Batches of 32 images at 64 pixels, on a tree that is known from the start, with completion. Some parts act at each
-batch, completion every 128 samples, a fit when the stream has grown by an eighth: for 6,000 samples, every 750.
+batch, others when the stream has grown by a share. So a step is cheaper late in a longer stream.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from dhocl.nn.features import StageFeatures
 from dhocl.nn.heads.ridge import Statistics
 from dhocl.nn.heads.window import Window
 
-SIZE, SAMPLES = 64, 6000
-REFRESH = 128
+SIZE = 64
+LENGTHS = (6_000, 50_000)  # samples: CIFAR-100 at mini scale, and whole
+DEFAULTS = amber.AmberSettings()
 PARTS: list[tuple[Any, str, str]] = [
     (StageFeatures, "__call__", "features"),
     (Statistics, "add", "statistics"),
@@ -38,13 +39,13 @@ PARTS: list[tuple[Any, str, str]] = [
     (Amber, "_fit", "fit"),
     (Amber, "_solved", "solution"),
 ]
-PER_BATCH = {  # how many of a part there are per batch, late in a stream of SAMPLES
-    "features": 1.0,
-    "statistics": 1.0,
-    "completion": BATCH / REFRESH,
-    "doubts": BATCH / (SAMPLES / amber.GROWTH),
-    "fit": BATCH / (SAMPLES / amber.GROWTH),
-}
+
+
+def step(took: dict[str, float], seen: int) -> float:
+    """Milliseconds of a batch, with its share of the parts that act rarely."""
+    completion = max(DEFAULTS.refresh, min(DEFAULTS.window, seen // amber.LATE))
+    rarely = took["completion"] / completion + (took["doubts"] + took["fit"]) / (seen // amber.GROWTH)
+    return took["features"] + took["statistics"] + BATCH * rarely
 
 
 def measure(classes: int, levels: int, samples: int) -> tuple[dict[str, float], float]:
@@ -56,7 +57,7 @@ def measure(classes: int, levels: int, samples: int) -> tuple[dict[str, float], 
         learner.learn(world.batch(), world.tree)
     learner.reliability.fitted_at = 0  # so that the next refresh fits
     with named_pieces(PARTS), profile(activities=[ProfilerActivity.CPU]) as found:
-        for _ in range(REFRESH // BATCH):
+        for _ in range(DEFAULTS.refresh // BATCH):
             learner.learn(world.batch(), world.tree)
         learner.predict(world.images(1))
     spent = {each.key: each.cpu_time_total / each.count / 1000 for each in found.key_averages()}
@@ -66,13 +67,16 @@ def measure(classes: int, levels: int, samples: int) -> tuple[dict[str, float], 
 def rows(quick: bool) -> Iterator[Row]:
     for classes, levels in ((100, 3),) if quick else ((100, 3), (1000, 7), (10_000, 7)):
         took, megabytes = measure(classes, levels, 256 if quick else 2048)
-        step = sum(took[name] * often for name, often in PER_BATCH.items())
+        steps = {seen: step(took, seen) for seen in LENGTHS}
+        ratios = " and ".join(f"{value / took['features']:.2f}" for value in steps.values())
         text = ", ".join(f"{name} {value:.0f}" for name, value in took.items())
         yield Row(
             f"AMBER, {classes:,} classes, {levels} levels",
-            f"ms: {text}; a step {step / took['features']:.2f} x features; state {megabytes:.0f} MB",
+            f"ms: {text}; a step after {LENGTHS[0]:,} and {LENGTHS[1]:,} samples: {ratios} x features; "
+            f"state {megabytes:.0f} MB",
             {f"amber_{classes}x{levels}.{name}": value for name, value in took.items()}
-            | {f"amber_{classes}x{levels}.step": step, f"amber_{classes}x{levels}.state_mb": megabytes},
+            | {f"amber_{classes}x{levels}.step_{seen}": value for seen, value in steps.items()}
+            | {f"amber_{classes}x{levels}.state_mb": megabytes},
         )
 
 

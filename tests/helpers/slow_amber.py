@@ -36,7 +36,7 @@ class Slow:
     def learn(self, x: Tensor, y: Tensor, tree: Taxonomy) -> None:
         self.samples += [Sample(*pair) for pair in zip(self.learner.features(x), y.tolist(), strict=True)]
         s, n = self.learner.settings, len(self.samples)
-        if n - self.refreshed >= min(s.refresh, self.refreshed // 8):
+        if n - self.refreshed >= max(min(s.refresh, self.refreshed // 8), min(s.window, self.refreshed // 32)):
             self._gate(tree)
             if s.completion == "always":
                 self._hide_and_seek(tree)

@@ -130,14 +130,16 @@ def test_few_labels_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert learner.window.recent_times.tolist() == list(range(28, 40))
 
 
-def test_it_completes_often_at_first_and_then_every_so_many_samples() -> None:
-    learner, refreshed = Amber(setup(), AmberSettings(refresh=16, calibration=0)), []
+def test_it_completes_often_at_first_and_rarely_in_a_long_stream() -> None:
+    learner, refreshed = Amber(setup(), AmberSettings(refresh=16, window=24, calibration=0)), []
     curator = Curator(Oracle(balanced_tree(2)))
-    for x, labels in stream(24):
+    for x, labels in stream(120):
         feed(learner, [(x, labels)], curator)
         refreshed.append(learner.window.seen - learner.window.new)
     assert refreshed[:10] == [8, 16, 24, 32, 40, 48, 56, 64, 72, 72]
-    assert refreshed[-6:] == [152, 152, 168, 168, 184, 184]
+    assert refreshed[18:24] == [152, 152, 168, 168, 184, 184]  # every `refresh`
+    assert refreshed[66:72] == [536, 536, 552, 552, 552, 576]  # a thirty-second of the stream is more
+    assert refreshed[-6:] == [912, 912, 936, 936, 936, 960]  # at most `window`
 
 
 def remembered(learner: Amber, steps: int) -> tuple[Slow, Taxonomy]:

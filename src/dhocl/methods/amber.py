@@ -28,6 +28,7 @@ from dhocl.nn.learner import Batch, Learner, Setup, Stateful
 from dhocl.nn.memory import Reservoir
 
 GROWTH = 8  # reliabilities are fitted again when the stream has grown by an eighth
+LATE = 32  # in a long stream, labels are completed when it has grown by a thirty-second
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class AmberSettings(CompletionSettings):
     side: float = 1.0  # side of the images that the network sees, relative to those of the stream
     mirror: bool = True  # average the features of an image and its mirror image, where mirroring keeps the class
     balance: float = 0.5  # exponent of the correction for frequent classes; 0: none
-    refresh: int = 128  # samples between completions
+    refresh: int = 128  # samples between completions; up to `window` of them in a long stream
     calibration: int = 512  # features of leaves kept to fit reliabilities
     doubt: bool = True  # leave out links that the images contradict
 
@@ -82,7 +83,7 @@ class Amber(Learner):
         leaves = table.is_leaf[batch.y]
         self.memory.insert(phi=phi[leaves], y=batch.y[leaves])
         self._unsolved += len(phi)
-        if window.new >= min(s.refresh, (window.seen - window.new) // GROWTH):
+        if window.new >= self._period():
             window.refresh(self.statistics, self.reliability.beta, self.penalties, table)
             if window.seen >= self.reliability.fitted_at * (1 + 1 / GROWTH):
                 if s.doubt:
@@ -91,12 +92,17 @@ class Amber(Learner):
                 self.reliability.fitted_at = window.seen
         return window.stats() | self.reliability.stats()
 
+    def _period(self) -> int:
+        """Samples between completions: few at first, many when they are a small part of the stream."""
+        s, before = self.settings, self.window.seen - self.window.new
+        return max(min(s.refresh, before // GROWTH), min(s.window, before // LATE))
+
     def predict(self, x: Tensor) -> dict[int, Tensor]:
         return self._predict(x, lag=0)
 
     def foresee(self, x: Tensor) -> dict[int, Tensor]:
-        """By a solution that may be up to `refresh` samples old."""
-        return self._predict(x, self.settings.refresh)
+        """By a solution that lacks the samples since the last completion, or the last `refresh`."""
+        return self._predict(x, max(self.settings.refresh, self._period()))
 
     @torch.no_grad()
     def _predict(self, x: Tensor, lag: int) -> dict[int, Tensor]:
