@@ -158,3 +158,8 @@ def started(*arguments: object, port: int = 0) -> Iterator[tuple[subprocess.Pope
     finally:
         process.kill()
         process.wait()
+
+
+def peak(process: int) -> int:
+    """The most memory that a process had so far, in megabytes."""
+    return int(Path(f"/proc/{process}/status").read_text().split("VmHWM:")[1].split()[0]) // 1024

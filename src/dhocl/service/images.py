@@ -1,8 +1,14 @@
-"""Decode untrusted images. Format and size are checked by the header, before decoding."""
+"""Decode untrusted images. Format and size are checked by the header, before decoding.
+
+All decodes of the process share one budget of pixels, which bounds their memory.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
+from threading import Condition, Lock
 
 import numpy as np
 from PIL import Image
@@ -12,6 +18,7 @@ from dhocl.data.images import square
 
 MAGIC = {"JPEG": b"\xff\xd8\xff", "PNG": b"\x89PNG\r\n\x1a\n"}
 THUMBNAIL = 96  # pixels
+AT_ONCE = 25_000_000  # pixels decoded at once, each of up to about 30 bytes; a larger image is decoded alone
 
 
 class TypeRefusedError(InputError):
@@ -20,6 +27,31 @@ class TypeRefusedError(InputError):
 
 class SizeRefusedError(InputError):
     """The image has more bytes or pixels than allowed."""
+
+
+class Budget:
+    """A number of pixels that threads share. A thread waits until there is room for its image."""
+
+    def __init__(self, pixels: int) -> None:
+        self._most = self._free = pixels
+        self._turn = Lock()  # only one thread waits for room, so that small images do not overtake a large one for ever
+        self._room = Condition()
+
+    @contextmanager
+    def taken(self, pixels: int) -> Iterator[None]:
+        share = min(pixels, self._most)
+        with self._turn, self._room:
+            self._room.wait_for(lambda: self._free >= share)
+            self._free -= share
+        try:
+            yield
+        finally:
+            with self._room:
+                self._free += share
+                self._room.notify()
+
+
+DECODING = Budget(AT_ONCE)
 
 
 def kind(content: bytes) -> str | None:
@@ -31,12 +63,19 @@ def kind(content: bytes) -> str | None:
 
 def pixels(content: bytes, size: int, most: int, what: str = "the image") -> np.ndarray:
     """(size, size, 3) uint8. An image of more than `most` pixels is refused."""
-    return square(_opened(content, most, what), size, what)
+    if kind(content) == "WEBP":  # its decoder allocates the whole image as soon as it is opened: alone
+        with DECODING.taken(AT_ONCE):
+            return square(_opened(content, most, what), size, what)
+    image = _opened(content, most, what)
+    with DECODING.taken(image.width * image.height):
+        array = square(image, size, what)
+        del image  # its memory is free before another thread decodes
+    return array
 
 
-def thumbnail(content: bytes, most: int) -> bytes:
+def thumbnail(content: bytes, most: int, what: str = "the image") -> bytes:
     """A small JPEG, encoded anew: without metadata or other bytes of the original."""
-    array = pixels(content, THUMBNAIL, most)
+    array = pixels(content, THUMBNAIL, most, what)
     file = BytesIO()
     Image.fromarray(array).save(file, "JPEG", quality=80)
     return file.getvalue()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import anyio
 import anyio.to_thread
+import numpy as np
 from fastapi import FastAPI, HTTPException, Query, Request
 
 from dhocl.core.errors import InputError
@@ -20,7 +22,7 @@ from dhocl.service.service import Service
 
 T = TypeVar("T")
 
-AT_ONCE = 2  # requests that are decoded at once, and predicted at once; others wait
+AT_ONCE = 2  # images that are checked at once, and predicted at once; others wait in turn
 
 
 def add_writing(app: FastAPI, service: Service) -> None:
@@ -28,9 +30,20 @@ def add_writing(app: FastAPI, service: Service) -> None:
     learning, predicting = anyio.CapacityLimiter(AT_ONCE), anyio.CapacityLimiter(AT_ONCE)
     texts = _list({"type": "string"})
 
-    def decoded(contents: list[bytes]) -> list[Any]:
-        size, most = service.image_size, limits.pixels
-        return [images.pixels(content, size, most, f"image {n}") for n, content in enumerate(contents)]
+    async def decoded(
+        contents: list[bytes], decode: Callable[[bytes, str], T], limiter: anyio.CapacityLimiter
+    ) -> list[T]:
+        """One image at a time, so that requests with many or slow images let others through."""
+        return [
+            await _in_thread(partial(decode, content, f"image {place}"), limiter)
+            for place, content in enumerate(contents)
+        ]
+
+    def small(content: bytes, what: str) -> bytes:
+        return images.thumbnail(content, limits.pixels, what)
+
+    def pixels(content: bytes, what: str) -> np.ndarray:
+        return images.pixels(content, service.image_size, limits.pixels, what)
 
     @app.post(
         "/observations",
@@ -47,9 +60,10 @@ def add_writing(app: FastAPI, service: Service) -> None:
         for place, observation in enumerate(given):
             _check_rank(observation.rank, service.ranks, f"observation {place}")
         _check_room(len(given), service)
-        await _in_thread(lambda: decoded([observation.image for observation in given]), learning)
+        originals = [observation.image for observation in given]
+        thumbnails = await decoded(originals, small, learning)  # a damaged image is refused here
         contents = [{"name": o.name, "rank": o.rank} for o in given]
-        numbers = await _appended(service, "observation", contents, [o.image for o in given])
+        numbers = await _appended(service, "observation", contents, originals, thumbnails)
         return {"accepted": numbers, "queued": service.journal.queued}
 
     @app.post(
@@ -63,7 +77,7 @@ def add_writing(app: FastAPI, service: Service) -> None:
     ) -> dict[str, Any]:
         """Predict images at every rank."""
         contents = await read_images(request, limits)
-        arrays = await _in_thread(lambda: decoded(contents), predicting)
+        arrays = await decoded(contents, pixels, predicting)
         snapshot = service.engine.snapshot
         if not len(snapshot.taxonomy):
             raise HTTPException(409, "nothing is learned yet: post observations first")
@@ -102,13 +116,17 @@ def _check_room(count: int, service: Service) -> None:
 
 
 async def _appended(
-    service: Service, kind: str, contents: list[dict[str, Any]], images: list[bytes] | None = None
+    service: Service,
+    kind: str,
+    contents: list[dict[str, Any]],
+    images: Sequence[bytes] = (),
+    thumbnails: Sequence[bytes] = (),
 ) -> list[int]:
     if not service.engine.alive:
         raise HTTPException(503, "learning has stopped: see the log of the service")
     try:
         numbers = await anyio.to_thread.run_sync(
-            lambda: service.journal.append(kind, contents, images or [], service.limits.queue)
+            lambda: service.journal.append(kind, contents, images, service.limits.queue, thumbnails)
         )
     except FullError:
         _check_room(len(contents), service)
