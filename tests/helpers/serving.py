@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -163,3 +164,9 @@ def started(*arguments: object, port: int = 0) -> Iterator[tuple[subprocess.Pope
 def peak(process: int) -> int:
     """The most memory that a process had so far, in megabytes."""
     return int(Path(f"/proc/{process}/status").read_text().split("VmHWM:")[1].split()[0]) // 1024
+
+
+def spent(process: int) -> float:
+    """Processor time of a process so far, in seconds."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from tests.helpers.serving import NEW, encoded, peak, post, settled, started
+from tests.helpers.serving import NEW, encoded, peak, post, settled, spent, started
 
 SMALL = encoded(np.zeros((5000, 5000, 3), dtype=np.uint8), "WEBP", lossless=True)  # some bytes, 25 megapixels
 
@@ -44,3 +44,17 @@ def test_all_decodes_share_one_budget_of_memory(tmp_path: Path) -> None:
             assert set(clients.map(code, range(12))) <= {200, 202, 409}
         settled(client)
         assert peak(process.pid) - before < 700
+
+
+def test_a_jpeg_of_thousands_of_scans_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    usual = encoded(np.zeros((5000, 5000, 3), dtype=np.uint8), "JPEG", progressive=True)
+    last = usual[usual.rindex(b"\xff\xda") : -2]
+    slow = usual[:-2] + 3000 * last + usual[-2:]
+    with started("--model", tmp_path / "m", *NEW) as (process, client):
+        before = spent(process.pid)
+        for _ in range(4):
+            answer = client.post("/predict", files={"image": ("x", slow)})
+            assert (answer.status_code, "3010 scans" in answer.json()["detail"]) == (413, True)
+            assert post(client, [(slow, "void", "kind")]).status_code == 413
+        assert spent(process.pid) - before < 5
+        assert post(client, [(usual, "void", "kind")]).status_code == 202

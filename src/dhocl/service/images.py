@@ -5,6 +5,7 @@ All decodes of the process share one budget of pixels, which bounds their memory
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -17,6 +18,7 @@ from dhocl.core.errors import InputError
 from dhocl.data.images import square
 
 MAGIC = {"JPEG": b"\xff\xd8\xff", "PNG": b"\x89PNG\r\n\x1a\n"}
+SCANS = 32  # of a progressive JPEG; each costs time even if it is empty. Encoders write about 10
 THUMBNAIL = 96  # pixels
 AT_ONCE = 25_000_000  # pixels decoded at once, each of up to about 30 bytes; a larger image is decoded alone
 
@@ -81,11 +83,30 @@ def thumbnail(content: bytes, most: int, what: str = "the image") -> bytes:
     return file.getvalue()
 
 
+def scans(content: bytes) -> int:
+    """Number of scans of a JPEG up to its end marker, without decoding. What a segment contains does not count."""
+    count, place = 0, 2
+    while found := _MARKER.search(content, place):
+        place, code = found.end(), content[found.end() - 1]
+        if code == _END:
+            break
+        count += code == _SCAN
+        if code >= _FIRST_WITH_LENGTH and code != _START:
+            place += int.from_bytes(content[place : place + 2], "big")
+    return count
+
+
+_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")  # neither a byte of data, nor padding, nor a restart
+_START, _END, _SCAN, _FIRST_WITH_LENGTH = 0xD8, 0xD9, 0xDA, 0xC0
+
+
 def _opened(content: bytes, most: int, what: str) -> Image.Image:
     """Open an image. Only its header is read."""
     name = kind(content)
     if name is None:
         raise TypeRefusedError(f"{what} is neither JPEG nor PNG nor WebP: convert it")
+    if name == "JPEG" and (found := scans(content)) > SCANS:
+        raise SizeRefusedError(f"{what} has {found} scans: at most {SCANS} are allowed, save it as a baseline JPEG")
     try:
         image = Image.open(BytesIO(content), formats=[name])
     except Image.DecompressionBombError:
