@@ -19,9 +19,9 @@ import uvicorn
 from PIL import Image
 
 from dhocl.checks import LEAVES, pictures
-from dhocl.service.app import create_app
 from dhocl.service.bodies import Limits
 from dhocl.service.engine import Pace
+from dhocl.service.server import configured
 from dhocl.service.service import Service
 
 
@@ -50,8 +50,7 @@ def running(
 ) -> Iterator[Client]:
     """A client of a service that runs in a thread."""
     service = opened(folder, limits, **more)
-    app = create_app(service, token, protect_reading)
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    server = uvicorn.Server(configured(service, token, protect_reading))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -21,7 +22,8 @@ READING = {"GET", "HEAD", "OPTIONS"}
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 SHORTEST = 16  # characters of a token
 HELD = 8  # limit of all request bodies in memory, in bodies of the largest size
-PATIENCE = 30.0  # seconds until the next piece of a body must arrive
+PATIENCE = 30.0  # seconds for a body, and one more for every SLOWEST bytes
+SLOWEST = 20_000
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -67,16 +69,17 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        taken, complete = 0, False
+        began, taken, complete = asyncio.get_running_loop().time(), 0, False
 
         async def limited() -> Message:
             nonlocal taken, complete
             if complete:  # the next message is the end of the connection
                 return await receive()
             try:
-                message = await asyncio.wait_for(receive(), PATIENCE)
+                async with asyncio.timeout_at(began + PATIENCE + taken / SLOWEST):
+                    message = await receive()
             except TimeoutError:
-                raise HTTPException(408, f"no data for {PATIENCE:.0f} seconds") from None
+                raise HTTPException(408, "the body arrives too slowly") from None
             complete = not message.get("more_body", False)
             size = len(message.get("body", b""))
             taken += size
@@ -93,6 +96,8 @@ class Guard:
         except HTTPException as problem:
             answer = JSONResponse({"detail": problem.detail}, problem.status_code, problem.headers)
             await answer(scope, receive, send_with_headers)
+        except ClientDisconnect:  # nobody is left to answer
+            pass
         finally:
             self._held -= taken
 
