@@ -21,6 +21,8 @@ OPEN = {"/", "/health", "/openapi.json"}  # never need a token: they reveal noth
 READING = {"GET", "HEAD", "OPTIONS"}
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 SHORTEST = 16  # characters of a token
+IMAGES = {"/observations", "/predict"}  # routes whose bodies contain images
+SMALL = 2**16  # bytes of any other body
 HELD = 8  # limit of all request bodies in memory, in bodies of the largest size
 PATIENCE = 30.0  # seconds for a body, and one more for every SLOWEST bytes
 SLOWEST = 20_000
@@ -69,6 +71,7 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
+        most = self._limit(scope)
         began, taken, complete = asyncio.get_running_loop().time(), 0, False
 
         async def limited() -> Message:
@@ -84,8 +87,8 @@ class Guard:
             size = len(message.get("body", b""))
             taken += size
             self._held += size
-            if taken > self._most:
-                raise HTTPException(413, f"the request has more than {self._most} bytes")
+            if taken > most:
+                raise HTTPException(413, f"the request has more than {most} bytes")
             if self._held > HELD * self._most:
                 raise HTTPException(429, "too many requests at once", {"Retry-After": "1"})
             return message
@@ -109,8 +112,12 @@ class Guard:
             raise HTTPException(403, "requests from pages of other origins are refused")
         if _needs_token(scope["method"], scope["path"], self._protect_reading):
             self._check_token(headers.get("authorization", ""))
-        if headers.get("content-length", "0").isdigit() and int(headers.get("content-length", "0")) > self._most:
-            raise HTTPException(413, f"the request has more than {self._most} bytes")
+        length, most = headers.get("content-length", "0"), self._limit(scope)
+        if length.isdigit() and int(length) > most:
+            raise HTTPException(413, f"the request has more than {most} bytes")
+
+    def _limit(self, scope: Scope) -> int:
+        return self._most if scope["path"] in IMAGES else min(SMALL, self._most)
 
     def _check_token(self, authorization: str) -> None:
         scheme, _, given = authorization.partition(" ")

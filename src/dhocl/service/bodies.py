@@ -12,7 +12,7 @@ from fastapi import HTTPException, Request
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import FormData, UploadFile
 
-from dhocl.service.schema import Class, Images, Observations
+from dhocl.service.schema import LONGEST, Class, Images, Observations
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -51,6 +51,7 @@ async def read_observations(request: Request, limits: Limits) -> list[Named]:
     body = await request.body()
 
     def parsed() -> list[Named]:
+        _check_parts(body, limits)
         given = _json(body, Observations).observations
         _check_count(len(given), limits)
         return [Named(o.name, o.rank, _decoded(o.image, place, limits)) for place, o in enumerate(given)]
@@ -65,6 +66,7 @@ async def read_images(request: Request, limits: Limits) -> list[bytes]:
     body = await request.body()
 
     def parsed() -> list[bytes]:
+        _check_parts(body, limits)
         given = _json(body, Images).images
         _check_count(len(given), limits)
         return [_decoded(text, place, limits) for place, text in enumerate(given)]
@@ -132,6 +134,12 @@ def _decoded(text: str, place: int, limits: Limits) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise HTTPException(422, f"image {place} is not base64") from None
+
+
+def _check_parts(body: bytes, limits: Limits) -> None:
+    """Refuse JSON of far too many values without parsing it: parsed, each can take more than 1 kB."""
+    if body.count(b",") > limits.batch * (3 + 2 * LONGEST):  # of an image: separators, and any in name and rank
+        raise HTTPException(413, f"the JSON has too many values: send at most {limits.batch} images per request")
 
 
 def _check_count(count: int, limits: Limits) -> None:
