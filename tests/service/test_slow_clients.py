@@ -11,9 +11,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dhocl.service import access, connections
-from tests.helpers.serving import NEW, started, until
+from dhocl.service import access, connections, live
+from tests.helpers.serving import NEW, Client, started, until
 
+EVENTS = b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
 
 
@@ -92,3 +93,29 @@ def test_a_request_may_take_longer_than_its_headers(fresh: httpx.Client, monkeyp
         line.settimeout(1.0)
         with pytest.raises(TimeoutError):
             line.recv(1000)
+
+
+def test_listeners_that_never_read_are_disconnected(fresh: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More is sent than fits into the buffers of the system, so that it waits in the service."""
+    monkeypatch.setattr(connections, "READING", 1.0)
+    with many_connected(fresh, 5, EVENTS):
+        until(lambda: fresh.service.live.listeners == 5)
+        for _ in range(200):
+            fresh.service.live.send([("metrics", "x" * 100_000)])
+        until(lambda: fresh.service.live.listeners == 0, 60)
+
+
+def test_silent_listeners_make_room_for_others(fresh: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "LISTENERS", 5)
+    with many_connected(fresh, 5, EVENTS) as lines:
+        until(lambda: fresh.service.live.listeners == 5)
+        assert fresh.get("/events").status_code == 429, "they are guaranteed a minute"
+        monkeypatch.setattr(live, "GUARANTEED", 0.0)
+        with fresh.stream("GET", "/events") as stream:
+            lines_read = stream.iter_lines()
+            assert next(lines_read) == ": welcome"
+            assert fresh.service.live.listeners == 5
+            fresh.service.live.send([("metrics", 1)])
+            assert "event: metrics" in lines_read
+        monkeypatch.setattr(connections, "REQUEST", 0.1)
+        assert closed(lines[0])

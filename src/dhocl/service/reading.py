@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import FastAPI, HTTPException, Path, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
-from dhocl.service import live, reports, schema
+from dhocl.service import reports, schema
 from dhocl.service.journal import IMAGES
 from dhocl.service.page import read_page
 from dhocl.service.schema import problems
@@ -86,7 +86,7 @@ def add_reading(app: FastAPI, service: Service) -> None:
     )
     async def events() -> StreamingResponse:
         """Server-sent events: `observation`, `taxonomy`, `metrics`."""
-        if service.live.listeners >= live.LISTENERS:
+        if not service.live.make_room():
             raise HTTPException(429, "too many connections to /events", {"Retry-After": "60"})
         return StreamingResponse(service.live.stream(), media_type="text/event-stream")
 
