@@ -108,7 +108,7 @@ class Guard:
         host = headers.get("host", "")
         if self._token is None and _name(host) not in LOOPBACK:
             raise HTTPException(400, "without a token only requests to localhost are accepted")
-        if scope["method"] not in READING and "origin" in headers and urlsplit(headers["origin"]).netloc != host:
+        if scope["method"] not in READING and "origin" in headers and _netloc(headers["origin"]) != host:
             raise HTTPException(403, "requests from pages of other origins are refused")
         if _needs_token(scope["method"], scope["path"], self._protect_reading):
             self._check_token(headers.get("authorization", ""))
@@ -145,6 +145,14 @@ def describe_access(app: FastAPI, protect_reading: bool) -> None:
 
 def _needs_token(method: str, path: str, protect_reading: bool) -> bool:
     return not (method in READING or path == "/predict") or (protect_reading and path not in OPEN)
+
+
+def _netloc(origin: str) -> str | None:
+    """Host and port of an Origin header; None if it is malformed."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _name(host: str) -> str:

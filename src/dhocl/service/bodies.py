@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -23,6 +25,7 @@ class Limits:
     batch: int = 64  # images per request
     image_bytes: int = 8 * 2**20
     pixels: int = 25_000_000
+    classes: int = 10_000
 
     @property
     def body_bytes(self) -> int:
@@ -38,7 +41,7 @@ class Named(NamedTuple):
 
 async def read_observations(request: Request, limits: Limits) -> list[Named]:
     if _is_form(request):
-        async with request.form(max_files=limits.batch + 1, max_fields=2 * limits.batch + 2) as form:
+        async with _form(request, limits.batch + 1, 2 * limits.batch + 2) as form:
             images = await _uploads(form, limits)
             names, ranks = _texts(form, "name"), _texts(form, "rank")
         if not len(images) == len(names) == len(ranks):
@@ -61,7 +64,7 @@ async def read_observations(request: Request, limits: Limits) -> list[Named]:
 
 async def read_images(request: Request, limits: Limits) -> list[bytes]:
     if _is_form(request):
-        async with request.form(max_files=limits.batch + 1, max_fields=2) as form:
+        async with _form(request, limits.batch + 1, 2) as form:
             return await _uploads(form, limits)
     body = await request.body()
 
@@ -92,6 +95,18 @@ def _is_form(request: Request) -> bool:
     if kind not in ("multipart/form-data", "application/json"):
         raise HTTPException(415, "send multipart/form-data or application/json")
     return kind == "multipart/form-data"
+
+
+@asynccontextmanager
+async def _form(request: Request, files: int, fields: int) -> AsyncIterator[FormData]:
+    try:
+        form = await request.form(max_files=files, max_fields=fields)
+    except UnicodeError:  # of the codec that the charset names
+        raise HTTPException(400, "the form can not be read in its charset: send UTF-8") from None
+    try:
+        yield form
+    finally:
+        await form.close()
 
 
 def _json(body: bytes, model: type[M]) -> M:

@@ -14,6 +14,7 @@ import numpy as np
 from fastapi import FastAPI, HTTPException, Query, Request
 
 from dhocl.core.errors import InputError
+from dhocl.core.taxonomy import Label
 from dhocl.service import images, schema
 from dhocl.service.bodies import read_images, read_observations
 from dhocl.service.journal import FullError
@@ -49,7 +50,7 @@ def add_writing(app: FastAPI, service: Service) -> None:
         "/observations",
         status_code=202,
         response_model=schema.Accepted,
-        responses=problems(403, 408, 413, 415, 503),
+        responses=problems(403, 408, 409, 413, 415, 503),
         openapi_extra=_images_body(
             {"name": texts, "rank": texts}, "observations", schema.Observation.model_json_schema()
         ),
@@ -59,6 +60,7 @@ def add_writing(app: FastAPI, service: Service) -> None:
         given = await read_observations(request, limits)
         for place, observation in enumerate(given):
             _check_rank(observation.rank, service.ranks, f"observation {place}")
+        _check_classes({(observation.name, observation.rank) for observation in given}, service)
         _check_room(len(given), service)
         originals = [observation.image for observation in given]
         thumbnails = await decoded(originals, small, learning)  # a damaged image is refused here
@@ -84,7 +86,10 @@ def add_writing(app: FastAPI, service: Service) -> None:
         return {"predictions": await _in_thread(lambda: snapshot.predict(arrays, confidence), predicting)}
 
     @app.post(
-        "/taxonomy", status_code=202, response_model=schema.AcceptedRevision, responses=problems(403, 408, 413, 503)
+        "/taxonomy",
+        status_code=202,
+        response_model=schema.AcceptedRevision,
+        responses=problems(403, 408, 409, 413, 503),
     )
     async def revise(revision: schema.Revision) -> dict[str, Any]:
         """Change the tree, in order with the observations. A revision that the tree refuses has no effect."""
@@ -96,6 +101,9 @@ def add_writing(app: FastAPI, service: Service) -> None:
             below = content.get("child") or content["class"]
             if service.ranks.index(content["parent"]["rank"]) >= service.ranks.index(below["rank"]):
                 raise HTTPException(422, "the rank of the parent must be coarser than that of the child")
+        if content["kind"] in ("add", "rename"):
+            name = content["to"] if content["kind"] == "rename" else content["class"]["name"]
+            _check_classes({(name, content["class"]["rank"])}, service)
         numbers = await _appended(service, "revision", [content])
         return {"accepted": numbers[0]}
 
@@ -103,6 +111,16 @@ def add_writing(app: FastAPI, service: Service) -> None:
 def _check_rank(rank: str, ranks: list[str], what: str) -> None:
     if rank not in ranks:
         raise HTTPException(422, f"{what} has an unknown rank: choose one of {', '.join(ranks)}")
+
+
+def _check_classes(named: set[tuple[str, str]], service: Service) -> None:
+    """Refuse new classes beyond the limit. Classes that wait in the queue do not count yet."""
+    known, most = service.engine.snapshot.taxonomy, service.limits.classes
+    new = sum(Label(name, service.ranks.index(rank)) not in known for name, rank in named)
+    if new and len(known) + new > most:
+        raise HTTPException(
+            409, f"{new} new classes, but {len(known)} of at most {most} are known: use these, or raise --max-classes"
+        )
 
 
 def _check_room(count: int, service: Service) -> None:
