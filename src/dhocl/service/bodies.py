@@ -14,7 +14,8 @@ from fastapi import HTTPException, Request
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import FormData, UploadFile
 
-from dhocl.service.schema import LONGEST, Class, Images, Observations
+from dhocl.service.names import LONGEST
+from dhocl.service.schema import Class, Images, Observations
 
 M = TypeVar("M", bound=BaseModel)
 
