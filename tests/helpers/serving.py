@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -18,9 +19,9 @@ import uvicorn
 from PIL import Image
 
 from dhocl.checks import LEAVES, pictures
-from dhocl.service.app import create_app
 from dhocl.service.bodies import Limits
 from dhocl.service.engine import Pace
+from dhocl.service.server import configured
 from dhocl.service.service import Service
 
 
@@ -49,8 +50,7 @@ def running(
 ) -> Iterator[Client]:
     """A client of a service that runs in a thread."""
     service = opened(folder, limits, **more)
-    app = create_app(service, token, protect_reading)
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    server = uvicorn.Server(configured(service, token, protect_reading))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -158,3 +158,14 @@ def started(*arguments: object, port: int = 0) -> Iterator[tuple[subprocess.Pope
     finally:
         process.kill()
         process.wait()
+
+
+def peak(process: int) -> int:
+    """The most memory that a process had so far, in megabytes."""
+    return int(Path(f"/proc/{process}/status").read_text().split("VmHWM:")[1].split()[0]) // 1024
+
+
+def spent(process: int) -> float:
+    """Processor time of a process so far, in seconds."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

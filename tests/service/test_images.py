@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from dhocl.core.errors import InputError
-from dhocl.service.images import SizeRefusedError, TypeRefusedError, kind, pixels, thumbnail
+from dhocl.service.images import SCANS, SizeRefusedError, TypeRefusedError, kind, pixels, scans, thumbnail
 from tests.helpers.serving import encoded
 
 MOST = 1_000_000
@@ -122,3 +122,24 @@ def test_only_the_decoder_of_its_kind_is_ever_asked(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Image, "open", lambda *given, **more: asked.append(more["formats"]) or open_(*given, **more))
     pixels(encoded(PHOTO, name), 32, MOST)
     assert asked == [[name]]
+
+
+def test_scans_are_counted_without_what_segments_and_attachments_hold() -> None:
+    baseline = encoded(PHOTO, "JPEG")
+    assert scans(baseline) == 1
+    comment = encoded(PHOTO, "JPEG", comment=40 * b"\xff\xda")
+    assert scans(comment + 40 * b"\xff\xda") == 1
+    assert scans(baseline[:2] + 5 * b"\xff" + baseline[2:]) == 1
+    progressive = encoded(PHOTO, "JPEG", progressive=True)
+    assert scans(progressive) == 10
+    last = progressive[progressive.rindex(b"\xff\xda") : -2]
+    pixels(progressive[:-2] + (SCANS - 10) * last + progressive[-2:], 32, MOST)
+    with pytest.raises(SizeRefusedError, match="33 scans"):
+        pixels(progressive[:-2] + (SCANS - 9) * last + progressive[-2:], 32, MOST)
+
+
+@pytest.mark.parametrize("between", [b"", b"junk", b"\xff\x00", b"\xff\xd3", b"\xff\x01", b"\xff\xff\xff"])
+def test_scans_can_not_be_hidden_from_the_count(between: bytes) -> None:
+    progressive = encoded(PHOTO, "JPEG", progressive=True)
+    last = progressive[progressive.rindex(b"\xff\xda") : -2]
+    assert scans(progressive[:-2] + 40 * (between + last) + progressive[-2:]) == 50

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dhocl.cli import main
-from tests.helpers.serving import NEW, command, encoded, examples, post, settled, started
+from tests.helpers.serving import NEW, command, encoded, examples, peak, post, settled, started
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,15 +54,10 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     """Twenty images of 25 megapixels would be 1.5 GB; they are looked at one by one."""
     large = encoded(np.zeros((5000, 5000, 3), dtype=np.uint8))
     with started("--model", tmp_path / "m", *NEW) as (process, client):
-        before = _peak(process.pid)
+        before = peak(process.pid)
         assert post(client, [(large, "void", "kind")] * 20).status_code == 202
         assert settled(client)["learned"] == 20
-        assert _peak(process.pid) - before < 600
-
-
-def _peak(process: int) -> int:
-    """Megabytes."""
-    return int(Path(f"/proc/{process}/status").read_text().split("VmHWM:")[1].split()[0]) // 1024
+        assert peak(process.pid) - before < 600
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,10 @@ def serve(
     megapixels: Annotated[
         int, option("--megapixels", panel=LOAD, min=1, help="Largest image in millions of pixels.")
     ] = 25,
+    max_classes: Annotated[
+        int,
+        option("--max-classes", panel=LOAD, min=1, help="Classes of all ranks and synonyms; more get status 409."),
+    ] = 10_000,
     checkpoint_every: Annotated[
         int,
         option("--checkpoint-every", panel=LOAD, min=1, help="Entries between checkpoints; at least one per minute."),
@@ -111,6 +115,12 @@ def serve(
         "image_size": image_size,
         "buffer": buffer,
     }
-    limits = {"queue": queue, "batch": batch, "image_bytes": image_mb * 2**20, "pixels": megapixels * 1_000_000}
+    limits = {
+        "queue": queue,
+        "batch": batch,
+        "image_bytes": image_mb * 2**20,
+        "pixels": megapixels * 1_000_000,
+        "classes": max_classes,
+    }
     given = {name: value for name, value in options.items() if value is not None}
     start(model, given, source or [], limits, checkpoint_every, host, port, token_file, protect_reading)

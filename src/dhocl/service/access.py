@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -20,8 +21,11 @@ OPEN = {"/", "/health", "/openapi.json"}  # never need a token: they reveal noth
 READING = {"GET", "HEAD", "OPTIONS"}
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 SHORTEST = 16  # characters of a token
+IMAGES = {"/observations", "/predict"}  # routes whose bodies contain images
+SMALL = 2**16  # bytes of any other body
 HELD = 8  # limit of all request bodies in memory, in bodies of the largest size
-PATIENCE = 30.0  # seconds until the next piece of a body must arrive
+PATIENCE = 30.0  # seconds for a body, and one more for every SLOWEST bytes
+SLOWEST = 20_000
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -67,22 +71,24 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        taken, complete = 0, False
+        most = self._limit(scope)
+        began, taken, complete = asyncio.get_running_loop().time(), 0, False
 
         async def limited() -> Message:
             nonlocal taken, complete
             if complete:  # the next message is the end of the connection
                 return await receive()
             try:
-                message = await asyncio.wait_for(receive(), PATIENCE)
+                async with asyncio.timeout_at(began + PATIENCE + taken / SLOWEST):
+                    message = await receive()
             except TimeoutError:
-                raise HTTPException(408, f"no data for {PATIENCE:.0f} seconds") from None
+                raise HTTPException(408, "the body arrives too slowly") from None
             complete = not message.get("more_body", False)
             size = len(message.get("body", b""))
             taken += size
             self._held += size
-            if taken > self._most:
-                raise HTTPException(413, f"the request has more than {self._most} bytes")
+            if taken > most:
+                raise HTTPException(413, f"the request has more than {most} bytes")
             if self._held > HELD * self._most:
                 raise HTTPException(429, "too many requests at once", {"Retry-After": "1"})
             return message
@@ -93,6 +99,8 @@ class Guard:
         except HTTPException as problem:
             answer = JSONResponse({"detail": problem.detail}, problem.status_code, problem.headers)
             await answer(scope, receive, send_with_headers)
+        except ClientDisconnect:  # nobody is left to answer
+            pass
         finally:
             self._held -= taken
 
@@ -100,12 +108,16 @@ class Guard:
         host = headers.get("host", "")
         if self._token is None and _name(host) not in LOOPBACK:
             raise HTTPException(400, "without a token only requests to localhost are accepted")
-        if scope["method"] not in READING and "origin" in headers and urlsplit(headers["origin"]).netloc != host:
+        if scope["method"] not in READING and "origin" in headers and _netloc(headers["origin"]) != host:
             raise HTTPException(403, "requests from pages of other origins are refused")
         if _needs_token(scope["method"], scope["path"], self._protect_reading):
             self._check_token(headers.get("authorization", ""))
-        if headers.get("content-length", "0").isdigit() and int(headers.get("content-length", "0")) > self._most:
-            raise HTTPException(413, f"the request has more than {self._most} bytes")
+        length, most = headers.get("content-length", "0"), self._limit(scope)
+        if length.isdigit() and int(length) > most:
+            raise HTTPException(413, f"the request has more than {most} bytes")
+
+    def _limit(self, scope: Scope) -> int:
+        return self._most if scope["path"] in IMAGES else min(SMALL, self._most)
 
     def _check_token(self, authorization: str) -> None:
         scheme, _, given = authorization.partition(" ")
@@ -133,6 +145,14 @@ def describe_access(app: FastAPI, protect_reading: bool) -> None:
 
 def _needs_token(method: str, path: str, protect_reading: bool) -> bool:
     return not (method in READING or path == "/predict") or (protect_reading and path not in OPEN)
+
+
+def _netloc(origin: str) -> str | None:
+    """Host and port of an Origin header; None if it is malformed."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _name(host: str) -> str:

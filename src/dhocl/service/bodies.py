@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -12,6 +14,7 @@ from fastapi import HTTPException, Request
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import FormData, UploadFile
 
+from dhocl.service.names import LONGEST
 from dhocl.service.schema import Class, Images, Observations
 
 M = TypeVar("M", bound=BaseModel)
@@ -23,6 +26,7 @@ class Limits:
     batch: int = 64  # images per request
     image_bytes: int = 8 * 2**20
     pixels: int = 25_000_000
+    classes: int = 10_000
 
     @property
     def body_bytes(self) -> int:
@@ -38,7 +42,7 @@ class Named(NamedTuple):
 
 async def read_observations(request: Request, limits: Limits) -> list[Named]:
     if _is_form(request):
-        async with request.form(max_files=limits.batch + 1, max_fields=2 * limits.batch + 2) as form:
+        async with _form(request, limits.batch + 1, 2 * limits.batch + 2) as form:
             images = await _uploads(form, limits)
             names, ranks = _texts(form, "name"), _texts(form, "rank")
         if not len(images) == len(names) == len(ranks):
@@ -51,6 +55,7 @@ async def read_observations(request: Request, limits: Limits) -> list[Named]:
     body = await request.body()
 
     def parsed() -> list[Named]:
+        _check_parts(body, limits)
         given = _json(body, Observations).observations
         _check_count(len(given), limits)
         return [Named(o.name, o.rank, _decoded(o.image, place, limits)) for place, o in enumerate(given)]
@@ -60,11 +65,12 @@ async def read_observations(request: Request, limits: Limits) -> list[Named]:
 
 async def read_images(request: Request, limits: Limits) -> list[bytes]:
     if _is_form(request):
-        async with request.form(max_files=limits.batch + 1, max_fields=2) as form:
+        async with _form(request, limits.batch + 1, 2) as form:
             return await _uploads(form, limits)
     body = await request.body()
 
     def parsed() -> list[bytes]:
+        _check_parts(body, limits)
         given = _json(body, Images).images
         _check_count(len(given), limits)
         return [_decoded(text, place, limits) for place, text in enumerate(given)]
@@ -90,6 +96,18 @@ def _is_form(request: Request) -> bool:
     if kind not in ("multipart/form-data", "application/json"):
         raise HTTPException(415, "send multipart/form-data or application/json")
     return kind == "multipart/form-data"
+
+
+@asynccontextmanager
+async def _form(request: Request, files: int, fields: int) -> AsyncIterator[FormData]:
+    try:
+        form = await request.form(max_files=files, max_fields=fields)
+    except UnicodeError:  # of the codec that the charset names
+        raise HTTPException(400, "the form can not be read in its charset: send UTF-8") from None
+    try:
+        yield form
+    finally:
+        await form.close()
 
 
 def _json(body: bytes, model: type[M]) -> M:
@@ -132,6 +150,12 @@ def _decoded(text: str, place: int, limits: Limits) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise HTTPException(422, f"image {place} is not base64") from None
+
+
+def _check_parts(body: bytes, limits: Limits) -> None:
+    """Refuse JSON of far too many values without parsing it: parsed, each can take more than 1 kB."""
+    if body.count(b",") > limits.batch * (3 + 2 * LONGEST):  # of an image: separators, and any in name and rank
+        raise HTTPException(413, f"the JSON has too many values: send at most {limits.batch} images per request")
 
 
 def _check_count(count: int, limits: Limits) -> None:

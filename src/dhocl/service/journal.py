@@ -41,6 +41,7 @@ INSERT INTO totals VALUES ('observations', 0);
 PRAGMA user_version = 1;
 COMMIT;
 """
+THUMBNAILS = "CREATE TABLE IF NOT EXISTS thumbnails (number INTEGER PRIMARY KEY, content BLOB NOT NULL)"
 COLUMNS = "number, kind, time, content, state, step, outcome"
 
 
@@ -85,11 +86,17 @@ class Journal:
             self._db.executescript(SCHEMA)
         elif version != VERSION:
             raise InputError(f"{path} was written by another version of dhocl: use that version or a new folder")
+        self._db.execute(THUMBNAILS)  # earlier journals have none
 
     # -- for requests that write ----------------------------------------------------------------------------------
 
     def append(
-        self, kind: str, contents: Sequence[dict[str, Any]], images: Sequence[bytes] = (), room: int | None = None
+        self,
+        kind: str,
+        contents: Sequence[dict[str, Any]],
+        images: Sequence[bytes] = (),
+        room: int | None = None,
+        thumbnails: Sequence[bytes] = (),
     ) -> list[int]:
         """Append all entries or none. They are on disk when this returns. FullError if more than `room` would queue."""
         now, numbers = time.time(), []
@@ -102,6 +109,8 @@ class Journal:
                     cursor = self._db.execute("INSERT INTO entries (kind, time, content) VALUES (?, ?, ?)", row)
                     numbers.append(int(cursor.lastrowid or 0))
                 self._db.executemany("INSERT INTO images VALUES (?, ?)", zip(numbers, images, strict=bool(images)))
+                small = zip(numbers, thumbnails, strict=bool(thumbnails))
+                self._db.executemany("INSERT INTO thumbnails VALUES (?, ?)", small)
                 if kind == "observation":
                     self._db.execute("UPDATE totals SET value = value + ?", (len(contents),))
             self._queued += len(contents)
@@ -131,7 +140,7 @@ class Journal:
     def prune(self, covered: int) -> None:
         """Delete old images and entries, up to `covered`, which all checkpoints contain."""
         with self._lock, self._transaction():
-            for table, kept in (("images", IMAGES), ("entries", ROWS)):
+            for table, kept in (("images", IMAGES), ("thumbnails", IMAGES), ("entries", ROWS)):
                 old = f"(SELECT number FROM {table} ORDER BY number DESC LIMIT 1 OFFSET ?)"
                 self._db.execute(f"DELETE FROM {table} WHERE number <= ? AND number <= {old}", (covered, kept))
 
@@ -166,6 +175,9 @@ class Journal:
 
     def image(self, number: int) -> bytes | None:
         return self._one("SELECT content FROM images WHERE number = ?", number)  # type: ignore[no-any-return]
+
+    def thumbnail(self, number: int) -> bytes | None:
+        return self._one("SELECT content FROM thumbnails WHERE number = ?", number)  # type: ignore[no-any-return]
 
     def close(self) -> None:
         with self._lock:

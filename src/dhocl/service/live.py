@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 LISTENERS = 100  # connections at once
+GUARANTEED = 60.0  # seconds; an older connection may be closed to make room for a new one
 BACKLOG = 1000  # events queued for a client; a slower client is disconnected and may reconnect
 SILENCE = 15.0  # seconds without events after which a keep-alive comment is sent
 
@@ -17,7 +19,7 @@ class Live:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._queues: set[asyncio.Queue[str | None]] = set()
+        self._queues: dict[asyncio.Queue[str | None], float] = {}  # with the time of connection, oldest first
         self._closed = False
 
     def open(self) -> None:
@@ -26,6 +28,16 @@ class Live:
     @property
     def listeners(self) -> int:
         return len(self._queues)
+
+    def make_room(self) -> bool:
+        """Whether one more client may connect. The oldest may be disconnected for it: perhaps it never reads."""
+        if len(self._queues) < LISTENERS:
+            return True
+        oldest, since = next(iter(self._queues.items()))
+        if time.monotonic() < since + GUARANTEED:
+            return False
+        self._end(oldest)
+        return True
 
     def send(self, news: Iterable[tuple[str, Any]]) -> None:
         """Send pairs (event, data) to all clients."""
@@ -36,12 +48,12 @@ class Live:
     def close(self) -> None:
         """End all streams, and every later one at once."""
         self._closed = True
-        for queue in self._queues:
-            _end(queue)
+        for queue in list(self._queues):
+            self._end(queue)
 
     async def stream(self) -> AsyncIterator[str]:
         queue: asyncio.Queue[str | None] = asyncio.Queue()
-        self._queues.add(queue)
+        self._queues[queue] = time.monotonic()
         try:
             yield ": welcome\n\n"
             while not self._closed:
@@ -53,18 +65,19 @@ class Live:
                     return
                 yield text
         finally:
-            self._queues.discard(queue)
+            self._queues.pop(queue, None)
 
     def _deliver(self, texts: list[str]) -> None:
-        for queue in self._queues:
+        for queue in list(self._queues):
             if queue.qsize() + len(texts) > BACKLOG:
-                _end(queue)
+                self._end(queue)
             else:
                 for text in texts:
                     queue.put_nowait(text)
 
-
-def _end(queue: asyncio.Queue[str | None]) -> None:
-    while not queue.empty():
-        queue.get_nowait()
-    queue.put_nowait(None)
+    def _end(self, queue: asyncio.Queue[str | None]) -> None:
+        """End a stream. Its place is free at once, though its last message may still wait to be read."""
+        self._queues.pop(queue, None)
+        while not queue.empty():
+            queue.get_nowait()
+        queue.put_nowait(None)

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 from fastapi import FastAPI, HTTPException, Path, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
-from dhocl.core.errors import InputError
-from dhocl.service import images, live, reports, schema
+from dhocl.service import reports, schema
 from dhocl.service.journal import IMAGES
 from dhocl.service.page import read_page
 from dhocl.service.schema import problems
@@ -67,13 +66,9 @@ def add_reading(app: FastAPI, service: Service) -> None:
     )
     def thumbnail(number: Number) -> Response:
         """A small image of a recent observation."""
-        content = journal.image(number)
-        if content is None:
+        small = journal.thumbnail(number)  # made when the image was accepted: to read it costs no decode
+        if small is None:
             raise HTTPException(404, "there is no image of this number, or it was deleted")
-        try:
-            small = images.thumbnail(content, service.limits.pixels)
-        except InputError:
-            raise HTTPException(404, "there is no image of this number, or it was deleted") from None
         return Response(small, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=86400"})
 
     @app.get("/entries/{number}", response_model=schema.EntryState, responses=problems(404))
@@ -91,7 +86,7 @@ def add_reading(app: FastAPI, service: Service) -> None:
     )
     async def events() -> StreamingResponse:
         """Server-sent events: `observation`, `taxonomy`, `metrics`."""
-        if service.live.listeners >= live.LISTENERS:
+        if not service.live.make_room():
             raise HTTPException(429, "too many connections to /events", {"Retry-After": "60"})
         return StreamingResponse(service.live.stream(), media_type="text/event-stream")
 

@@ -2,31 +2,11 @@
 
 from __future__ import annotations
 
-import unicodedata
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-LONGEST = 200  # characters of a name
-
-
-def clean_name(text: str) -> str:
-    """Normalise a name: composed characters, single spaces. Control and bidi characters are refused.
-
-    >>> clean_name("  Parus\\u00a0 major ")
-    'Parus major'
-    """
-    name = " ".join(unicodedata.normalize("NFC", text).split())
-    if not name:
-        raise ValueError("the name is empty")
-    if len(name) > LONGEST:
-        raise ValueError(f"the name has more than {LONGEST} characters")
-    if any(unicodedata.category(c) in ("Cc", "Cs", "Cn") or unicodedata.bidirectional(c) in _BIDI for c in name):
-        raise ValueError("control, surrogate, unassigned and bidi characters are not allowed in a name")
-    return name
-
-
-_BIDI = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+from dhocl.service.names import LONGEST, clean_name
 
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST), AfterValidator(clean_name)]
 

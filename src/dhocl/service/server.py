@@ -16,6 +16,7 @@ from dhocl.core.process import prepare
 from dhocl.service.access import LOOPBACK, read_token
 from dhocl.service.app import create_app
 from dhocl.service.bodies import Limits
+from dhocl.service.connections import BUSY, Connection
 from dhocl.service.engine import Pace
 from dhocl.service.service import Service
 
@@ -60,15 +61,22 @@ def serve(service: Service, listener: socket.socket, token: str | None, protect_
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises the signal again after its shutdown
     host, port = listener.getsockname()[:2]
     print(f"dhocl: http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
-    config = uvicorn.Config(
+    Server(configured(service, token, protect_reading), service).run(sockets=[listener])
+
+
+def configured(service: Service, token: str | None, protect_reading: bool) -> uvicorn.Config:
+    return uvicorn.Config(
         create_app(service, token, protect_reading),
+        http=Connection,
+        ws="none",
+        port=0,
         log_level="warning",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=10,
-        limit_concurrency=500,
+        backlog=100,  # accepted at once: more would come before the connections that make room are closed
+        limit_concurrency=BUSY,
     )
-    Server(config, service).run(sockets=[listener])
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import anyio
 import anyio.to_thread
+import numpy as np
 from fastapi import FastAPI, HTTPException, Query, Request
 
 from dhocl.core.errors import InputError
+from dhocl.core.taxonomy import Label
 from dhocl.service import images, schema
 from dhocl.service.bodies import read_images, read_observations
 from dhocl.service.journal import FullError
@@ -20,7 +23,7 @@ from dhocl.service.service import Service
 
 T = TypeVar("T")
 
-AT_ONCE = 2  # requests that are decoded at once, and predicted at once; others wait
+AT_ONCE = 2  # images that are checked at once, and predicted at once; others wait in turn
 
 
 def add_writing(app: FastAPI, service: Service) -> None:
@@ -28,15 +31,26 @@ def add_writing(app: FastAPI, service: Service) -> None:
     learning, predicting = anyio.CapacityLimiter(AT_ONCE), anyio.CapacityLimiter(AT_ONCE)
     texts = _list({"type": "string"})
 
-    def decoded(contents: list[bytes]) -> list[Any]:
-        size, most = service.image_size, limits.pixels
-        return [images.pixels(content, size, most, f"image {n}") for n, content in enumerate(contents)]
+    async def decoded(
+        contents: list[bytes], decode: Callable[[bytes, str], T], limiter: anyio.CapacityLimiter
+    ) -> list[T]:
+        """One image at a time, so that requests with many or slow images let others through."""
+        return [
+            await _in_thread(partial(decode, content, f"image {place}"), limiter)
+            for place, content in enumerate(contents)
+        ]
+
+    def small(content: bytes, what: str) -> bytes:
+        return images.thumbnail(content, limits.pixels, what)
+
+    def pixels(content: bytes, what: str) -> np.ndarray:
+        return images.pixels(content, service.image_size, limits.pixels, what)
 
     @app.post(
         "/observations",
         status_code=202,
         response_model=schema.Accepted,
-        responses=problems(403, 408, 413, 415, 503),
+        responses=problems(403, 408, 409, 413, 415, 503),
         openapi_extra=_images_body(
             {"name": texts, "rank": texts}, "observations", schema.Observation.model_json_schema()
         ),
@@ -46,10 +60,12 @@ def add_writing(app: FastAPI, service: Service) -> None:
         given = await read_observations(request, limits)
         for place, observation in enumerate(given):
             _check_rank(observation.rank, service.ranks, f"observation {place}")
+        _check_classes({(observation.name, observation.rank) for observation in given}, service)
         _check_room(len(given), service)
-        await _in_thread(lambda: decoded([observation.image for observation in given]), learning)
+        originals = [observation.image for observation in given]
+        thumbnails = await decoded(originals, small, learning)  # a damaged image is refused here
         contents = [{"name": o.name, "rank": o.rank} for o in given]
-        numbers = await _appended(service, "observation", contents, [o.image for o in given])
+        numbers = await _appended(service, "observation", contents, originals, thumbnails)
         return {"accepted": numbers, "queued": service.journal.queued}
 
     @app.post(
@@ -63,14 +79,17 @@ def add_writing(app: FastAPI, service: Service) -> None:
     ) -> dict[str, Any]:
         """Predict images at every rank."""
         contents = await read_images(request, limits)
-        arrays = await _in_thread(lambda: decoded(contents), predicting)
+        arrays = await decoded(contents, pixels, predicting)
         snapshot = service.engine.snapshot
         if not len(snapshot.taxonomy):
             raise HTTPException(409, "nothing is learned yet: post observations first")
         return {"predictions": await _in_thread(lambda: snapshot.predict(arrays, confidence), predicting)}
 
     @app.post(
-        "/taxonomy", status_code=202, response_model=schema.AcceptedRevision, responses=problems(403, 408, 413, 503)
+        "/taxonomy",
+        status_code=202,
+        response_model=schema.AcceptedRevision,
+        responses=problems(403, 408, 409, 413, 503),
     )
     async def revise(revision: schema.Revision) -> dict[str, Any]:
         """Change the tree, in order with the observations. A revision that the tree refuses has no effect."""
@@ -82,6 +101,9 @@ def add_writing(app: FastAPI, service: Service) -> None:
             below = content.get("child") or content["class"]
             if service.ranks.index(content["parent"]["rank"]) >= service.ranks.index(below["rank"]):
                 raise HTTPException(422, "the rank of the parent must be coarser than that of the child")
+        if content["kind"] in ("add", "rename"):
+            name = content["to"] if content["kind"] == "rename" else content["class"]["name"]
+            _check_classes({(name, content["class"]["rank"])}, service)
         numbers = await _appended(service, "revision", [content])
         return {"accepted": numbers[0]}
 
@@ -89,6 +111,16 @@ def add_writing(app: FastAPI, service: Service) -> None:
 def _check_rank(rank: str, ranks: list[str], what: str) -> None:
     if rank not in ranks:
         raise HTTPException(422, f"{what} has an unknown rank: choose one of {', '.join(ranks)}")
+
+
+def _check_classes(named: set[tuple[str, str]], service: Service) -> None:
+    """Refuse new classes beyond the limit. Classes that wait in the queue do not count yet."""
+    known, most = service.engine.snapshot.taxonomy, service.limits.classes
+    new = sum(Label(name, service.ranks.index(rank)) not in known for name, rank in named)
+    if new and len(known) + new > most:
+        raise HTTPException(
+            409, f"{new} new classes, but {len(known)} of at most {most} are known: use these, or raise --max-classes"
+        )
 
 
 def _check_room(count: int, service: Service) -> None:
@@ -102,13 +134,17 @@ def _check_room(count: int, service: Service) -> None:
 
 
 async def _appended(
-    service: Service, kind: str, contents: list[dict[str, Any]], images: list[bytes] | None = None
+    service: Service,
+    kind: str,
+    contents: list[dict[str, Any]],
+    images: Sequence[bytes] = (),
+    thumbnails: Sequence[bytes] = (),
 ) -> list[int]:
     if not service.engine.alive:
         raise HTTPException(503, "learning has stopped: see the log of the service")
     try:
         numbers = await anyio.to_thread.run_sync(
-            lambda: service.journal.append(kind, contents, images or [], service.limits.queue)
+            lambda: service.journal.append(kind, contents, images, service.limits.queue, thumbnails)
         )
     except FullError:
         _check_room(len(contents), service)

@@ -1,0 +1,43 @@
+"""Bodies that are large or have millions of parts, through a process of its own."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.helpers.serving import NEW, peak, started
+
+COUNT = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code"),
+    [
+        ("/taxonomy", b"[" + b"[]," * 10 * COUNT + b"[]]", 413),
+        ("/observations", b'{"observations":[' + b"{}," * COUNT + b"{}]}", 413),
+        ("/predict", b'{"images":[' + b'"",' * COUNT + b'""]}', 413),
+    ],
+    ids=["revision", "observations", "images"],
+)
+def test_millions_of_values_are_not_parsed(tmp_path: Path, path: str, body: bytes, code: int) -> None:
+    with started("--model", tmp_path / "m", *NEW) as (process, client), ThreadPoolExecutor(1) as other:
+        before = peak(process.pid)
+        headers = {"Content-Type": "application/json"}
+        posted = other.submit(httpx.post, f"{client.base_url}{path}", content=body, headers=headers, timeout=60)
+        slowest = 0.0
+        while not posted.done():
+            began = time.monotonic()
+            assert client.get("/health").status_code == 200
+            slowest = max(slowest, time.monotonic() - began)
+        assert posted.result().status_code == code
+        assert slowest < 5
+        assert peak(process.pid) - before < 200
+
+
+def test_a_revision_has_a_small_limit(fresh: httpx.Client) -> None:
+    large = {"kind": "unlink", "child": {"name": "a" * 100_000, "rank": "kind"}}
+    assert fresh.post("/taxonomy", json=large).status_code == 413
