@@ -122,3 +122,15 @@ def test_only_the_decoder_of_its_kind_is_ever_asked(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Image, "open", lambda *given, **more: asked.append(more["formats"]) or open_(*given, **more))
     pixels(encoded(PHOTO, name), 32, MOST)
     assert asked == [[name]]
+
+
+def test_a_lack_of_memory_says_nothing_about_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be refused for good."""
+
+    def no_memory(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    content = encoded(np.zeros((32, 32, 3), dtype=np.uint8))
+    monkeypatch.setattr("dhocl.data.images.ImageOps.fit", no_memory)
+    with pytest.raises(MemoryError):
+        pixels(content, 16, MOST)

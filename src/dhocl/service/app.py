@@ -51,6 +51,10 @@ def _handle_errors(app: FastAPI) -> None:
         allowed = sorted({method for route in routes for method in route.methods or ()})
         return JSONResponse({"detail": f"use {' or '.join(allowed)}"}, 405, {"Allow": ", ".join(allowed)})
 
+    @app.exception_handler(MemoryError)
+    async def no_memory(_: Request, __: Exception) -> JSONResponse:
+        return JSONResponse({"detail": "no memory for this request: try again later"}, 503, {"Retry-After": "10"})
+
     @app.exception_handler(Exception)
     async def defect(_: Request, __: Exception) -> JSONResponse:
         return JSONResponse({"detail": "internal error of the service: see its log"}, 500)

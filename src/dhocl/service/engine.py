@@ -17,6 +17,7 @@ import numpy as np
 from dhocl.core.errors import InputError
 from dhocl.service import images
 from dhocl.service.journal import Entry, Journal, Outcome
+from dhocl.service.recovery import Attempts, lacks_memory
 from dhocl.service.served import ServedModel, Snapshot
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class Engine:
     ) -> None:
         self._folder = folder
         self._served = served
+        self._attempts = Attempts()
         self._journal = journal
         self._announce = announce
         self._most_pixels = most_pixels
@@ -113,29 +115,41 @@ class Engine:
         if not entries:
             return []
         first = entries[0]
-        if first.step is None and first.kind != "observation":
+        if first.step is None and (first.kind != "observation" or self._attempts.alone(first)):
             return [first]
         same = [entry.step == first.step and entry.kind == first.kind for entry in entries]
         return entries[: same.index(False)] if False in same else entries
 
     def _apply(self, entries: Sequence[Entry]) -> None:
-        replayed = entries[0].step is not None
         step = self._served.step + 1
-        version = self.snapshot.taxonomy.version
         try:
-            outcomes = self._observe(entries) if entries[0].kind == "observation" else self._revise(entries[0])
-        except Exception:  # the model may be in an invalid state: reload the checkpoint and skip these entries
-            logger.exception("entries %d to %d can not be learned", entries[0].number, entries[-1].number)
-            self._settle(step, [Outcome(e.number, "refused", {"reason": "the learner failed"}) for e in entries])
-            self._restore()
-            return
+            self._advance(entries, step)
+        except sqlite3.Error:  # of the journal, not of the entries
+            raise
+        except Exception as error:
+            self._recover(entries, step, error)
+
+    def _advance(self, entries: Sequence[Entry], step: int) -> None:
+        version = self.snapshot.taxonomy.version
+        outcomes = self._observe(entries) if entries[0].kind == "observation" else self._revise(entries[0])
         self._served.step = step
         self._served.applied = entries[-1].number
         self._served.refused += sum(o.state == "refused" for o in outcomes if entries[0].kind == "observation")
-        if not replayed:
+        if entries[0].step is None:
             self._settle(step, outcomes)
         self.snapshot = Snapshot(self._served)
         self._publish(entries, outcomes, version)
+
+    def _recover(self, entries: Sequence[Entry], step: int, error: Exception) -> None:
+        """Restore the model, which may be in an invalid state, and refuse the entries or leave them for a retry."""
+        what = f"entries {entries[0].number} to {entries[-1].number}"
+        logger.warning("%s can not be learned: %s: %s", what, type(error).__name__, error)
+        decision = self._attempts.failed(entries, error)
+        if decision.refused:
+            logger.error("%s are refused", what, exc_info=error)
+            self._settle(step, [Outcome(e.number, "refused", {"reason": "the learner failed"}) for e in entries])
+        self._stopping.wait(decision.pause)
+        self._restore()
 
     def _observe(self, entries: Sequence[Entry]) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}
@@ -182,6 +196,17 @@ class Engine:
                     raise  # without a checkpoint: entries without an outcome are learned again after a restart
 
     def _restore(self) -> None:
+        """Load the last checkpoint, and try again while there is no memory for it."""
+        for pause in (1.0, 2.0, 4.0, 8.0):
+            try:
+                return self._reload()
+            except Exception as error:
+                if not lacks_memory(error):
+                    raise
+            self._stopping.wait(pause)
+        self._reload()
+
+    def _reload(self) -> None:
         served = ServedModel.load(self._folder)
         if served is None:
             raise InputError(f"{self._folder} has no intact checkpoint: restore one")
@@ -208,7 +233,7 @@ class Engine:
             self._served.save(self._folder)
             before, self._saved = self._saved, self._served.applied
             self._journal.prune(covered=before)  # the older checkpoint may still be needed
-        except (OSError, sqlite3.OperationalError) as error:
+        except (OSError, MemoryError, sqlite3.OperationalError) as error:
             logger.error("a checkpoint could not be written: %s", error)
 
     def _publish(self, entries: Sequence[Entry], outcomes: Sequence[Outcome], version: int) -> None:
