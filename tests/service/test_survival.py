@@ -1,7 +1,8 @@
-"""What the service survives as a process: learners that fail, and memory that runs out for a moment."""
+"""What the service survives as a process: learners that fail, a passing lack of memory, kills every two seconds."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from dhocl.core import checkpoint
-from tests.helpers.failing import FAULTS
+from tests.helpers.failing import FAULTS, SLOW
 from tests.helpers.serving import NEW, encoded, examples, post, settled, started, until
 
 FAILING = [*NEW, "--method", "tests.helpers.failing:Failing", "--buffer", "1000"]
@@ -79,3 +80,22 @@ def test_only_what_fails_by_itself_is_refused(tmp_path: Path, faults: Path) -> N
         process.terminate()
         assert process.wait() == 0
     assert sorted(stored(tmp_path / "m").values()) == [1] * 29
+
+
+@pytest.mark.usefixtures("faults")
+def test_killed_every_two_seconds_it_still_gets_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay of all micro-batches would take four seconds."""
+    monkeypatch.setenv(SLOW, "0.5")
+    with started("--model", tmp_path / "m", *FAILING) as (_, client):
+        for seed in range(4):
+            assert post(client, examples(64, seed)).status_code == 202
+        settled(client)
+    applied = [0]
+    while applied[-1] < 256 and len(applied) < 10:
+        with started("--model", tmp_path / "m"):
+            time.sleep(2)
+        state = checkpoint.load_newest(tmp_path / "m" / "checkpoints")
+        assert state is not None
+        applied.append(state["service"]["applied"])
+    assert applied[-1] == 256, applied
+    assert sorted(stored(tmp_path / "m").values()) == [1] * 256

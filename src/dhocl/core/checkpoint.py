@@ -36,6 +36,11 @@ def save(folder: Path, state: dict[str, Any]) -> Path:
     return path
 
 
+def count(folder: Path) -> int:
+    """Number of checkpoints, without damaged ones."""
+    return len(_newest_first(folder))
+
+
 def load_newest(folder: Path) -> dict[str, Any] | None:
     """The state of the newest intact checkpoint; None if the folder never had one.
 

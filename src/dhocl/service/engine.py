@@ -7,8 +7,6 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -16,22 +14,16 @@ import numpy as np
 
 from dhocl.core.errors import InputError
 from dhocl.service import images
-from dhocl.service.journal import Entry, Journal, Outcome
-from dhocl.service.recovery import Attempts, lacks_memory
+from dhocl.service.journal import Entry, Journal, MovedError, Outcome
+from dhocl.service.keeper import Keeper
+from dhocl.service.recovery import Attempts, ReplayError, lacks_memory
 from dhocl.service.served import ServedModel, Snapshot
 
 logger = logging.getLogger(__name__)
 
 LINGER = 0.1  # seconds that the first entry of a micro-batch waits for others
 WINDOW = 30.0  # seconds over which throughput is measured
-
-
-@dataclass(frozen=True)
-class Pace:
-    """Write a checkpoint after so many entries or seconds, whichever comes first."""
-
-    entries: int = 1000
-    seconds: float = 60.0
+PAUSES = (1.0, 2.0, 4.0, 8.0)  # seconds to wait for memory to load a checkpoint
 
 
 class Engine:
@@ -42,29 +34,25 @@ class Engine:
 
     def __init__(
         self,
-        folder: Path,
         served: ServedModel,
         journal: Journal,
+        keeper: Keeper,
         announce: Callable[[list[tuple[str, Any]]], None],
         most_pixels: int,
-        pace: Pace,
     ) -> None:
-        self._folder = folder
         self._served = served
-        self._attempts = Attempts()
         self._journal = journal
+        self._keeper = keeper
         self._announce = announce
         self._most_pixels = most_pixels
-        self._pace = pace
-        self._saved = served.applied  # last entry in the last checkpoint
-        self._tried, self._tried_at = served.applied, time.monotonic()  # last attempt to write a checkpoint
+        self._attempts = Attempts()
+        self._replaying = False  # entries that were applied before are applied again
         self._began = time.monotonic()
         self._learned_at: deque[tuple[float, int]] = deque(maxlen=1000)  # (time, observations)
         self._wake, self._stopping = Event(), Event()
         self._thread = Thread(target=self._run, name="engine")
         self.snapshot: Snapshot = Snapshot(served)
         self.failed = False
-        self._check(served)
 
     def start(self) -> None:
         self._thread.start()
@@ -97,17 +85,28 @@ class Engine:
                     self._wake.wait(timeout=1.0)
                     self._wake.clear()
                     self._stopping.wait(LINGER)
-                self._save_if_due()
+                self._keeper.check_place()
+                if self._keeper.due(self._served, self._replaying):
+                    self.save()
             self.save()
-        except Exception:
+        except Exception as error:
             self.failed = True
-            logger.exception("learning has stopped; accepted entries are not lost: fix the cause and restart")
+            known = isinstance(error, (InputError, MovedError, ReplayError, sqlite3.Error))
+            logger.error("learning has stopped, accepted entries are kept: %s", error, exc_info=not known)
 
     def turn(self) -> bool:
-        """Apply a micro-batch. False if no entry is queued."""
-        if entries := self._next():
+        """Apply a micro-batch. False if no entry is queued. A replay ends with a checkpoint."""
+        entries = self._next()
+        before, self._replaying = self._replaying, bool(entries) and entries[0].step is not None
+        if before and not self._replaying:
+            self.save()
+        if entries:
             self._apply(entries)
         return bool(entries)
+
+    def save(self) -> None:
+        """Write a checkpoint, if the model has changed since the last."""
+        self._keeper.save(self._served)
 
     def _next(self) -> list[Entry]:
         """The next micro-batch: the same as before a crash, else consecutive observations or one revision."""
@@ -124,7 +123,7 @@ class Engine:
         step = self._served.step + 1
         try:
             self._advance(entries, step)
-        except sqlite3.Error:  # of the journal, not of the entries
+        except (sqlite3.Error, MovedError):  # of the journal, not of the entries
             raise
         except Exception as error:
             self._recover(entries, step, error)
@@ -197,44 +196,15 @@ class Engine:
 
     def _restore(self) -> None:
         """Load the last checkpoint, and try again while there is no memory for it."""
-        for pause in (1.0, 2.0, 4.0, 8.0):
+        for pause in PAUSES:
             try:
-                return self._reload()
+                self._served = self._keeper.load()
+                return
             except Exception as error:
                 if not lacks_memory(error):
                     raise
             self._stopping.wait(pause)
-        self._reload()
-
-    def _reload(self) -> None:
-        served = ServedModel.load(self._folder)
-        if served is None:
-            raise InputError(f"{self._folder} has no intact checkpoint: restore one")
-        self._check(served)
-        self._served, self._saved, self._tried = served, served.applied, served.applied
-
-    def _check(self, served: ServedModel) -> None:
-        if not self._journal.whole(served.applied):
-            raise InputError(
-                f"the journal in {self._folder.parent} does not continue its checkpoint: restore it from a backup"
-            )
-
-    def _save_if_due(self) -> None:
-        waited = time.monotonic() - self._tried_at
-        if self._served.applied - self._tried >= self._pace.entries or waited >= self._pace.seconds:
-            self.save()
-
-    def save(self) -> None:
-        """Write a checkpoint, if the model has changed since the last."""
-        self._tried, self._tried_at = self._served.applied, time.monotonic()
-        if self._served.applied == self._saved:
-            return
-        try:
-            self._served.save(self._folder)
-            before, self._saved = self._saved, self._served.applied
-            self._journal.prune(covered=before)  # the older checkpoint may still be needed
-        except (OSError, MemoryError, sqlite3.OperationalError) as error:
-            logger.error("a checkpoint could not be written: %s", error)
+        self._served = self._keeper.load()
 
     def _publish(self, entries: Sequence[Entry], outcomes: Sequence[Outcome], version: int) -> None:
         news: list[tuple[str, Any]] = [

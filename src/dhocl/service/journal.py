@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
 from typing import Any, Literal, NamedTuple
 
 from dhocl.core.errors import InputError
+from dhocl.core.files import Lock
 
 State = Literal["queued", "done", "refused"]
 
@@ -48,6 +49,13 @@ class FullError(Exception):
     """The queue is full."""
 
 
+class MovedError(Exception):
+    """A file or folder is no longer where it was. What is written now might be found by nobody."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} was moved or deleted: stop the service, put it back, and start again")
+
+
 class Entry(NamedTuple):
     number: int
     kind: str
@@ -65,15 +73,17 @@ class Outcome(NamedTuple):
 
 
 class Journal:
-    """The journal in an SQLite file. Safe for several threads of one process."""
+    """The journal in an SQLite file, locked against other processes. Safe for several threads."""
 
     def __init__(self, path: Path) -> None:
-        self._lock = Lock()
+        self._path = path
+        self._owned = Lock(path, mode=0o600)  # SQLite gives its other files the same mode
+        self._lock = threading.Lock()
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
             self._prepare(path)
         except sqlite3.DatabaseError as error:
-            self._db.close()
+            self.close()
             raise InputError(f"{path} can not be used as a journal ({error}): restore it or use a new folder") from None
         self._queued: int = self._one("SELECT count(*) FROM entries WHERE state = 'queued'")
 
@@ -170,6 +180,11 @@ class Journal:
     def close(self) -> None:
         with self._lock:
             self._db.close()
+            self._owned.close()  # last: closing a file drops the locks that SQLite has on it
+
+    def check_place(self) -> None:
+        if not self._owned.in_place:
+            raise MovedError(self._path)
 
     def _entries(self, where: str, *values: int) -> list[Entry]:
         with self._lock:
@@ -186,6 +201,7 @@ class Journal:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
+        self.check_place()
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
