@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from dhocl.core.errors import InputError
+from dhocl.core.errors import InputError, lacks_memory
 from dhocl.service import images
 from dhocl.service.journal import Entry, Journal, MovedError, Outcome
 from dhocl.service.keeper import Keeper
-from dhocl.service.recovery import Attempts, ReplayError, lacks_memory
+from dhocl.service.recovery import Attempts, ReplayError, check_refusal
 from dhocl.service.served import ServedModel, Snapshot
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,8 @@ class Engine:
         except Exception as error:
             self.failed = True
             known = isinstance(error, (InputError, MovedError, ReplayError, sqlite3.Error))
-            logger.error("learning has stopped, accepted entries are kept: %s", error, exc_info=not known)
+            unclear = not known or error.__cause__ is not None
+            logger.error("learning has stopped, accepted entries are kept: %s", error, exc_info=unclear)
 
     def turn(self) -> bool:
         """Apply a micro-batch. False if no entry is queued. A replay ends with a checkpoint."""
@@ -123,7 +124,7 @@ class Engine:
         step = self._served.step + 1
         try:
             self._advance(entries, step)
-        except (sqlite3.Error, MovedError):  # of the journal, not of the entries
+        except (sqlite3.Error, MovedError, ReplayError):  # of the journal; another attempt would not help
             raise
         except Exception as error:
             self._recover(entries, step, error)
@@ -159,6 +160,7 @@ class Engine:
                 arrays.append(self._pixels(entry))
                 learnable.append(entry)
             except InputError as error:
+                check_refusal(entry, error)
                 outcomes[entry.number] = Outcome(entry.number, "refused", {"reason": str(error)})
         if learnable:
             labels = [(entry.content["name"], entry.content["rank"]) for entry in learnable]
@@ -171,7 +173,8 @@ class Engine:
         if entry.state == "refused":
             raise InputError((entry.outcome or {})["reason"])
         content = self._journal.image(entry.number)
-        assert content is not None
+        if not isinstance(content, bytes):
+            raise sqlite3.DatabaseError(f"the image of entry {entry.number} is not in the journal")
         return images.pixels(content, self._served.model.config.image_size, self._most_pixels)
 
     def _revise(self, entry: Entry) -> list[Outcome]:
@@ -180,6 +183,7 @@ class Engine:
                 raise InputError((entry.outcome or {})["reason"])
             self._served.revise(entry.content)
         except InputError as error:
+            check_refusal(entry, error)
             logger.warning("refused revision %d: %s", entry.number, error)
             return [Outcome(entry.number, "refused", {"reason": str(error)})]
         return [Outcome(entry.number, "done", {})]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from dhocl.core.errors import InputError, lacks_memory
 from dhocl.service.journal import Entry
 
 ATTEMPTS = 2
@@ -52,6 +53,7 @@ class Attempts:
         return Step(refused=False, pause=pause)
 
 
-def lacks_memory(error: Exception) -> bool:
-    """PyTorch raises RuntimeError where Python raises MemoryError."""
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in str(error))
+def check_refusal(entry: Entry, error: InputError) -> None:
+    """ReplayError if an entry is refused now that was applied before: the model would silently lack it."""
+    if entry.state == "done":
+        raise ReplayError(f"entry {entry.number} was applied before, and is refused now: {error}")

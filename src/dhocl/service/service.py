@@ -40,6 +40,8 @@ class Service:
         self.limits = limits
         self.live = Live()
         path = folder / "journal.sqlite"
+        if path.is_dir():
+            raise InputError(f"{path} is a folder, not a journal: move it away")
         journal = Journal(path) if path.exists() else None  # its lock comes before all else that may be written
         served = _opened(folder, options, journal)
         source = open_source(*sources, levels=served.ranks) if sources else None
