@@ -51,7 +51,7 @@ def load_newest(folder: Path) -> dict[str, Any] | None:
     """
     for path in _newest_first(folder):
         try:
-            if path.is_file() and path.stem.endswith(f"-{_hash(path.read_bytes())}"):
+            if not path.is_dir() and path.stem.endswith(f"-{_hash(path.read_bytes())}"):
                 return load(path)
         except FileNotFoundError:  # the process that writes the folder has just replaced it
             return load_newest(folder)
