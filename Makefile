@@ -25,7 +25,7 @@ smoke: install  ## every experiment of the paper, at the smallest scale
 	rm -rf runs/smoke
 	$(BIN)/dhocl sweep all
 
-soak: .venv/.dev  ## kill the service a hundred times under load, and check that nothing is lost
+soak: .venv/.dev  ## kill the service 200 times under load, and check that each accepted image is learned once
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py
 
 bench: install  ## measure speed; BENCH=--quick for a short run

@@ -1,6 +1,6 @@
 """Kill the service repeatedly under load, and check that each accepted observation is learned exactly once.
 
-    python benchmarks/soak.py [--kills 100] [--posters 3] [--out FILE]
+    python benchmarks/soak.py [--kills 200] [--posters 3] [--out FILE]
 
 All posted images differ, and the learner's memory is large enough for all of them. The last checkpoint therefore shows
 how often each image was learned, independently of the service's counters. If the service is killed before it responds,
@@ -148,7 +148,7 @@ def _verdict(posters: Posters, metrics: dict[str, Any], tree: dict[str, Any], fo
 
 
 def main(
-    kills: Annotated[int, typer.Option(help="Number of kills.")] = 100,
+    kills: Annotated[int, typer.Option(help="Number of kills.")] = 200,
     posters: Annotated[int, typer.Option(help="Concurrent clients.")] = 3,
     longest: Annotated[float, typer.Option(help="Most seconds from the first accepted observation to the kill.")] = 3.0,
     most: Annotated[int, typer.Option(help="Largest number of observations.")] = 100_000,

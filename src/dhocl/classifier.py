@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from dhocl.core import checkpoint, outside
 from dhocl.core.decode import Beliefs
-from dhocl.core.errors import InputError, check_least
+from dhocl.core.errors import InputError, check_least, usable
 from dhocl.core.files import locked
 from dhocl.core.taxonomy import UNKNOWN, Label, Taxonomy
 from dhocl.data.images import to_pixels
@@ -202,12 +202,13 @@ class Classifier:
         state = checkpoint.load_newest(Path(folder) / "checkpoints")
         if state is None:
             raise InputError(f"{folder} holds no model: give a folder that save, dhocl run or dhocl serve wrote")
-        if state["model"]["sourced"] and source is None:
-            raise InputError(f"the model in {folder} had a knowledge source of its own: give it as source=")
-        classifier = cls.__new__(cls)
-        classifier.model = Model.from_state(state["model"], source=source, backbone=backbone)
-        classifier.batch = state.get("batch", 32)
-        return classifier
+        with usable(Path(folder), checkpoint.ADVICE):
+            if state["model"]["sourced"] and source is None:
+                raise InputError(f"the model in {folder} had a knowledge source of its own: give it as source=")
+            classifier = cls.__new__(cls)
+            classifier.model = Model.from_state(state["model"], source=source, backbone=backbone)
+            classifier.batch = state.get("batch", 32)
+            return classifier
 
     def state_dict(self) -> dict[str, Any]:
         """What `save` writes: nested dicts of tensors and JSON values."""

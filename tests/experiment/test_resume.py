@@ -203,3 +203,27 @@ def test_resuming_leaves_the_number_of_threads_alone(tmp_path: Path, caplog: pyt
     assert run_to_end(config, tmp_path / "run") == result, "a finished run is read"
     with pytest.raises(InputError, match="is finished"):
         run_to_end(RunConfig(**SMALL | {"method": "er"}), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", b"[3]"),
+        ("config.json", b"{}"),
+        ("config.json", b"\xff"),
+        ("summary.json", b"{"),
+        ("curve.jsonl", b"{}\n{"),
+        ("curve.jsonl", b"3"),
+        ("taxonomy.jsonl", b"{}"),
+        ("taxonomy.jsonl", b"\xff\xfe"),
+        ("matrices.safetensors", b"none"),
+    ],
+)
+def test_damaged_files_of_a_run_are_told_in_a_line(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    record = Record(tmp_path)
+    read = {"config": record.config, "summary": record.summary, "curve": record.curve}
+    read |= {"taxonomy": record.taxonomy, "matrices": record.matrices}
+    with pytest.raises(InputError, match=f"{name} is damaged or of another version") as found:
+        read[name.partition(".")[0]]()
+    assert "\n" not in str(found.value)

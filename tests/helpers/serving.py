@@ -20,7 +20,7 @@ from PIL import Image
 
 from dhocl.checks import LEAVES, pictures
 from dhocl.service.bodies import Limits
-from dhocl.service.engine import Pace
+from dhocl.service.keeper import Pace
 from dhocl.service.server import configured
 from dhocl.service.service import Service
 

@@ -12,7 +12,7 @@ from dhocl import Classifier, InputError, RunConfig, run
 from dhocl.checks import exam
 from dhocl.experiment.record import Record
 from dhocl.service.bodies import Limits
-from dhocl.service.engine import Pace
+from dhocl.service.keeper import Pace
 from dhocl.service.service import Service
 from tests.helpers.serving import examples, leave, opened
 from tests.helpers.small_runs import SMALL

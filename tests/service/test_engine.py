@@ -19,8 +19,8 @@ from dhocl.knowledge import Synonym
 from dhocl.service import journal
 from dhocl.service.asking import AskingThread
 from dhocl.service.bodies import Limits
-from dhocl.service.engine import Pace
 from dhocl.service.images import pixels
+from dhocl.service.keeper import Pace
 from dhocl.service.service import Service
 from tests.helpers.serving import OPTIONS, examples, leave, opened
 

@@ -143,3 +143,15 @@ def test_scans_can_not_be_hidden_from_the_count(between: bytes) -> None:
     progressive = encoded(PHOTO, "JPEG", progressive=True)
     last = progressive[progressive.rindex(b"\xff\xda") : -2]
     assert scans(progressive[:-2] + 40 * (between + last) + progressive[-2:]) == 50
+
+
+def test_a_lack_of_memory_says_nothing_about_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be refused for good."""
+
+    def no_memory(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    content = encoded(np.zeros((32, 32, 3), dtype=np.uint8))
+    monkeypatch.setattr("dhocl.data.images.ImageOps.fit", no_memory)
+    with pytest.raises(MemoryError):
+        pixels(content, 16, MOST)

@@ -35,7 +35,7 @@ class Sequence(RuleBasedStateMachine):
 
     @rule(names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=5))
     def observe(self, names: list[str]) -> None:
-        contents = [{"name": name} for name in names]
+        contents = [{"name": name, "rank": "kind"} for name in names]
         images = [f"{len(self.entries)} {place}".encode() for place in range(len(names))]
         self._append("observation", contents, images)
 
@@ -116,13 +116,13 @@ def test_a_batch_is_accepted_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         journal.append("observation", [{"name": "a"}, {"name": object()}], [b"1", b"2"])
     assert journal.after(0, 10) == []
-    assert journal.append("observation", [{"name": "a"}], [b"1"]) == [1]
+    assert journal.append("observation", [{"name": "a", "rank": "kind"}], [b"1"]) == [1]
     assert journal.observations == 1
 
 
 def test_a_journal_that_lacks_something_is_found_out(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
-    journal.append("observation", [{"name": "a"}] * 3, [b"1", b"2", b"3"])
+    journal.append("observation", [{"name": "a", "rank": "kind"}] * 3, [b"1", b"2", b"3"])
     assert journal.whole(0)
     assert not journal.whole(4), "a model that knows more than was ever accepted"
     with sqlite3.connect(tmp_path / "j") as other:

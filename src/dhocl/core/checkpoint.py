@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from dhocl.core.errors import InputError
+from dhocl.core.errors import InputError, usable
 from dhocl.core.files import write_atomically
 
 FORMAT = "5"  # incremented when older checkpoints can no longer be read
+NAME = re.compile(r"[0-9]{9}-[0-9a-f]{16}\.safetensors")
+ADVICE = "restore it from a backup, or start in another folder"
 KEEP = 2  # the newest, and a fallback in case it is damaged
 
 
@@ -36,6 +39,11 @@ def save(folder: Path, state: dict[str, Any]) -> Path:
     return path
 
 
+def count(folder: Path) -> int:
+    """Number of checkpoints, without damaged ones."""
+    return len(_newest_first(folder))
+
+
 def load_newest(folder: Path) -> dict[str, Any] | None:
     """The state of the newest intact checkpoint; None if the folder never had one.
 
@@ -43,7 +51,7 @@ def load_newest(folder: Path) -> dict[str, Any] | None:
     """
     for path in _newest_first(folder):
         try:
-            if path.stem.endswith(f"-{_hash(path.read_bytes())}"):
+            if not path.is_dir() and path.stem.endswith(f"-{_hash(path.read_bytes())}"):
                 return load(path)
         except FileNotFoundError:  # the process that writes the folder has just replaced it
             return load_newest(folder)
@@ -55,7 +63,7 @@ def load_newest(folder: Path) -> dict[str, Any] | None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    with safetensors.safe_open(path, framework="pt") as file:
+    with usable(path, ADVICE), safetensors.safe_open(path, framework="pt") as file:
         if file.metadata().get("format") != FORMAT:
             raise InputError(f"{path} was written by another version of dhocl: use that version, or start again")
         tree = json.loads(file.metadata()["state"])
@@ -84,7 +92,7 @@ def _put_tensors(tree: dict[str, Any], get: Any) -> Any:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    return sorted(folder.glob("[0-9]*.safetensors"), reverse=True)
+    return sorted((path for path in folder.glob("*.safetensors") if NAME.fullmatch(path.name)), reverse=True)
 
 
 def _hash(content: bytes) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 
 class InputError(ValueError):
@@ -21,3 +23,25 @@ def check_least(name: str, value: float, least: float) -> None:
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     if value not in (known := list(choices)):
         raise InputError(f"`{name}` {value}: one of {', '.join(known)}")
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """PyTorch raises RuntimeError where Python raises MemoryError."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in str(error))
+
+
+@contextmanager
+def usable(path: Path, otherwise: str) -> Iterator[None]:
+    """Raise an InputError if the content of a file is not as the block expects, whatever the block raises.
+
+    `otherwise` is what the user can do. Errors of the system and lack of memory are raised as they are.
+    """
+    try:
+        yield
+    except (InputError, OSError):
+        raise
+    except Exception as error:
+        if lacks_memory(error):
+            raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:150]
+        raise InputError(f"{path} is damaged or of another version ({reason}): {otherwise}") from error

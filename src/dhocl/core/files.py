@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
@@ -32,16 +32,49 @@ def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], object]) 
         raise
 
 
+class Lock:
+    """A lock on a file, created if missing. A second process gets an InputError at once. A crash releases the lock."""
+
+    def __init__(self, path: Path, mode: int = 0o666) -> None:
+        self._path = path
+        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, mode), "rb")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise InputError(f"{path.parent} is in use by another process: stop that one first") from None
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the path still leads to the locked file, which may have been moved, deleted or replaced."""
+        return is_same(self._path, os.fstat(self._file.fileno()))
+
+    def close(self) -> None:
+        self._file.close()
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock a folder, created if missing. A second process gets an InputError at once. A crash releases the lock."""
+    """Lock a folder, created if missing, by a file in it (see `Lock`)."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"{folder} is in use by another process: stop that one first") from None
+    with closing(Lock(folder / "lock")):
         yield
+
+
+def make_private(folder: Path) -> None:
+    """Let only the owner read a folder and all in it. Files of another owner stay as they are."""
+    for path in (folder, *folder.rglob("*")):
+        with suppress(PermissionError, FileNotFoundError):
+            if not path.is_symlink():
+                path.chmod(0o700 if path.is_dir() else 0o600)
+
+
+def is_same(path: Path, known: os.stat_result) -> bool:
+    """Whether a path leads to this file or folder: `known` is what `os.stat` returned for it."""
+    try:
+        return os.path.samestat(os.stat(path), known)
+    except OSError:
+        return False
 
 
 def _sync_folder(folder: Path) -> None:

@@ -40,6 +40,8 @@ def square(source: Path | BytesIO | Image.Image, size: int, what: str, cut: int 
             return np.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC))
     except FileNotFoundError:
         raise InputError(f"{what} is missing: put it back") from None
+    except MemoryError:  # says nothing about the image
+        raise
     except Exception:  # the decoders of PIL may raise anything
         raise InputError(f"{what} is damaged or of an unknown image format: replace it") from None
 

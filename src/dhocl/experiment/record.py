@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from contextlib import AbstractContextManager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from dhocl.core.errors import InputError
+from dhocl.core.errors import InputError, usable
 from dhocl.core.files import write_atomically
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.experiment.config import RunConfig
@@ -71,7 +72,8 @@ class Record:
         return self._read_json("config.json")
 
     def config(self) -> RunConfig:
-        return RunConfig.from_json(self.describe()["config"])
+        with self._reading("config.json"):
+            return RunConfig.from_json(self.describe()["config"])
 
     def write_curve(self, curve: list[Scores]) -> None:
         text = "".join(json.dumps(scores) + "\n" for scores in curve)
@@ -79,13 +81,15 @@ class Record:
 
     def curve(self) -> list[Scores]:
         path = self.folder / "curve.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        with self._reading(path.name):
+            return [dict(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
 
     def write_taxonomy(self, taxonomy: Taxonomy) -> None:
         write_atomically(self.folder / "taxonomy.jsonl", taxonomy.dumps().encode())
 
     def taxonomy(self) -> Taxonomy:
-        return Taxonomy.loads((self.folder / "taxonomy.jsonl").read_text(encoding="utf-8"))
+        with self._reading("taxonomy.jsonl"):
+            return Taxonomy.loads((self.folder / "taxonomy.jsonl").read_text(encoding="utf-8"))
 
     def write_matrices(self, matrices: dict[str, Tensor], mark: int | None = None) -> None:
         """Write matrices of the end of the run, or of the first evaluation with `mark` classes of the finest level."""
@@ -102,7 +106,8 @@ class Record:
 
     def matrices(self, mark: int | None = None) -> dict[str, Tensor]:
         path = self._matrices(mark)
-        return safetensors.torch.load_file(path) if path.exists() else {}
+        with self._reading(path.name):
+            return safetensors.torch.load_file(path) if path.exists() else {}
 
     def _matrices(self, mark: int | None) -> Path:
         return self.folder / ("matrices.safetensors" if mark is None else f"matrices-{mark}.safetensors")
@@ -114,8 +119,8 @@ class Record:
         path = self.folder / name
         if not path.exists():
             raise InputError(f"{self.folder} is not the folder of a run: it has no {name}")
-        try:
-            value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            raise InputError(f"{path} is damaged: start the run again in another folder") from None
-        return value
+        with self._reading(name):
+            return dict(json.loads(path.read_text(encoding="utf-8")))
+
+    def _reading(self, name: str) -> AbstractContextManager[None]:
+        return usable(self.folder / name, "start the run again in another folder")

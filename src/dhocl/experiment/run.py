@@ -15,7 +15,7 @@ import torch
 
 from dhocl import data
 from dhocl.core import checkpoint
-from dhocl.core.errors import InputError
+from dhocl.core.errors import InputError, usable
 from dhocl.core.files import locked
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.data import Dataset, Selection
@@ -135,9 +135,10 @@ def _run(
             raise InputError(f"the data set has changed since {record.folder} was started: start a run in a new folder")
         if (threads := record.describe()["threads"]) != torch.get_num_threads():
             logger.warning("started with %d threads: the last bits of results may differ", threads)
-        model.load_state_dict(state["model"])
-        spent.load_state_dict(state["run"]["spent"])
-        start, curve = state["run"]["step"], state["run"]["curve"]
+        with usable(record.checkpoints, checkpoint.ADVICE):
+            model.load_state_dict(state["model"])
+            spent.load_state_dict(state["run"]["spent"])
+            start, curve = state["run"]["step"], state["run"]["curve"]
 
     finest = len(dataset.levels) - 1
     met = model.taxonomy.widths.get(finest, 0)  # classes of the finest level at the last evaluation

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -50,6 +52,15 @@ def _handle_errors(app: FastAPI) -> None:
         ]
         allowed = sorted({method for route in routes for method in route.methods or ()})
         return JSONResponse({"detail": f"use {' or '.join(allowed)}"}, 405, {"Allow": ", ".join(allowed)})
+
+    @app.exception_handler(MemoryError)
+    async def no_memory(_: Request, __: Exception) -> JSONResponse:
+        return JSONResponse({"detail": "no memory for this request: try again later"}, 503, {"Retry-After": "10"})
+
+    @app.exception_handler(sqlite3.Error)
+    async def no_journal(_: Request, error: Exception) -> JSONResponse:
+        logging.getLogger(__name__).error("the journal can not be read: %s", error)
+        return JSONResponse({"detail": "the journal can not be read: see the log of the service"}, 503)
 
     @app.exception_handler(Exception)
     async def defect(_: Request, __: Exception) -> JSONResponse:

@@ -7,30 +7,23 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 import numpy as np
 
-from dhocl.core.errors import InputError
+from dhocl.core.errors import InputError, lacks_memory
 from dhocl.service import images
-from dhocl.service.journal import Entry, Journal, Outcome
+from dhocl.service.journal import Entry, Journal, MovedError, Outcome
+from dhocl.service.keeper import Keeper
+from dhocl.service.recovery import Attempts, ReplayError, check_refusal
 from dhocl.service.served import ServedModel, Snapshot
 
 logger = logging.getLogger(__name__)
 
 LINGER = 0.1  # seconds that the first entry of a micro-batch waits for others
 WINDOW = 30.0  # seconds over which throughput is measured
-
-
-@dataclass(frozen=True)
-class Pace:
-    """Write a checkpoint after so many entries or seconds, whichever comes first."""
-
-    entries: int = 1000
-    seconds: float = 60.0
+PAUSES = (1.0, 2.0, 4.0, 8.0)  # seconds to wait for memory to load a checkpoint
 
 
 class Engine:
@@ -41,28 +34,25 @@ class Engine:
 
     def __init__(
         self,
-        folder: Path,
         served: ServedModel,
         journal: Journal,
+        keeper: Keeper,
         announce: Callable[[list[tuple[str, Any]]], None],
         most_pixels: int,
-        pace: Pace,
     ) -> None:
-        self._folder = folder
         self._served = served
         self._journal = journal
+        self._keeper = keeper
         self._announce = announce
         self._most_pixels = most_pixels
-        self._pace = pace
-        self._saved = served.applied  # last entry in the last checkpoint
-        self._tried, self._tried_at = served.applied, time.monotonic()  # last attempt to write a checkpoint
+        self._attempts = Attempts()
+        self._replaying = False  # entries that were applied before are applied again
         self._began = time.monotonic()
         self._learned_at: deque[tuple[float, int]] = deque(maxlen=1000)  # (time, observations)
         self._wake, self._stopping = Event(), Event()
         self._thread = Thread(target=self._run, name="engine")
         self.snapshot: Snapshot = Snapshot(served)
         self.failed = False
-        self._check(served)
 
     def start(self) -> None:
         self._thread.start()
@@ -95,17 +85,29 @@ class Engine:
                     self._wake.wait(timeout=1.0)
                     self._wake.clear()
                     self._stopping.wait(LINGER)
-                self._save_if_due()
+                self._keeper.check_place()
+                if self._keeper.due(self._served, self._replaying):
+                    self.save()
             self.save()
-        except Exception:
+        except Exception as error:
             self.failed = True
-            logger.exception("learning has stopped; accepted entries are not lost: fix the cause and restart")
+            known = isinstance(error, (InputError, MovedError, ReplayError, sqlite3.Error))
+            unclear = not known or error.__cause__ is not None
+            logger.error("learning has stopped, accepted entries are kept: %s", error, exc_info=unclear)
 
     def turn(self) -> bool:
-        """Apply a micro-batch. False if no entry is queued."""
-        if entries := self._next():
+        """Apply a micro-batch. False if no entry is queued. A replay ends with a checkpoint."""
+        entries = self._next()
+        before, self._replaying = self._replaying, bool(entries) and entries[0].step is not None
+        if before and not self._replaying:
+            self.save()
+        if entries:
             self._apply(entries)
         return bool(entries)
+
+    def save(self) -> None:
+        """Write a checkpoint, if the model has changed since the last."""
+        self._keeper.save(self._served)
 
     def _next(self) -> list[Entry]:
         """The next micro-batch: the same as before a crash, else consecutive observations or one revision."""
@@ -113,29 +115,41 @@ class Engine:
         if not entries:
             return []
         first = entries[0]
-        if first.step is None and first.kind != "observation":
+        if first.step is None and (first.kind != "observation" or self._attempts.alone(first)):
             return [first]
         same = [entry.step == first.step and entry.kind == first.kind for entry in entries]
         return entries[: same.index(False)] if False in same else entries
 
     def _apply(self, entries: Sequence[Entry]) -> None:
-        replayed = entries[0].step is not None
         step = self._served.step + 1
-        version = self.snapshot.taxonomy.version
         try:
-            outcomes = self._observe(entries) if entries[0].kind == "observation" else self._revise(entries[0])
-        except Exception:  # the model may be in an invalid state: reload the checkpoint and skip these entries
-            logger.exception("entries %d to %d can not be learned", entries[0].number, entries[-1].number)
-            self._settle(step, [Outcome(e.number, "refused", {"reason": "the learner failed"}) for e in entries])
-            self._restore()
-            return
+            self._advance(entries, step)
+        except (sqlite3.Error, MovedError, ReplayError):  # of the journal; another attempt would not help
+            raise
+        except Exception as error:
+            self._recover(entries, step, error)
+
+    def _advance(self, entries: Sequence[Entry], step: int) -> None:
+        version = self.snapshot.taxonomy.version
+        outcomes = self._observe(entries) if entries[0].kind == "observation" else self._revise(entries[0])
         self._served.step = step
         self._served.applied = entries[-1].number
         self._served.refused += sum(o.state == "refused" for o in outcomes if entries[0].kind == "observation")
-        if not replayed:
+        if entries[0].step is None:
             self._settle(step, outcomes)
         self.snapshot = Snapshot(self._served)
         self._publish(entries, outcomes, version)
+
+    def _recover(self, entries: Sequence[Entry], step: int, error: Exception) -> None:
+        """Restore the model, which may be in an invalid state, and refuse the entries or leave them for a retry."""
+        what = f"entries {entries[0].number} to {entries[-1].number}"
+        logger.warning("%s can not be learned: %s: %s", what, type(error).__name__, error)
+        decision = self._attempts.failed(entries, error)
+        if decision.refused:
+            logger.error("%s are refused", what, exc_info=error)
+            self._settle(step, [Outcome(e.number, "refused", {"reason": "the learner failed"}) for e in entries])
+        self._stopping.wait(decision.pause)
+        self._restore()
 
     def _observe(self, entries: Sequence[Entry]) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}
@@ -146,6 +160,7 @@ class Engine:
                 arrays.append(self._pixels(entry))
                 learnable.append(entry)
             except InputError as error:
+                check_refusal(entry, error)
                 outcomes[entry.number] = Outcome(entry.number, "refused", {"reason": str(error)})
         if learnable:
             labels = [(entry.content["name"], entry.content["rank"]) for entry in learnable]
@@ -158,7 +173,8 @@ class Engine:
         if entry.state == "refused":
             raise InputError((entry.outcome or {})["reason"])
         content = self._journal.image(entry.number)
-        assert content is not None
+        if not isinstance(content, bytes):
+            raise sqlite3.DatabaseError(f"the image of entry {entry.number} is not in the journal")
         return images.pixels(content, self._served.model.config.image_size, self._most_pixels)
 
     def _revise(self, entry: Entry) -> list[Outcome]:
@@ -167,6 +183,7 @@ class Engine:
                 raise InputError((entry.outcome or {})["reason"])
             self._served.revise(entry.content)
         except InputError as error:
+            check_refusal(entry, error)
             logger.warning("refused revision %d: %s", entry.number, error)
             return [Outcome(entry.number, "refused", {"reason": str(error)})]
         return [Outcome(entry.number, "done", {})]
@@ -182,34 +199,16 @@ class Engine:
                     raise  # without a checkpoint: entries without an outcome are learned again after a restart
 
     def _restore(self) -> None:
-        served = ServedModel.load(self._folder)
-        if served is None:
-            raise InputError(f"{self._folder} has no intact checkpoint: restore one")
-        self._check(served)
-        self._served, self._saved, self._tried = served, served.applied, served.applied
-
-    def _check(self, served: ServedModel) -> None:
-        if not self._journal.whole(served.applied):
-            raise InputError(
-                f"the journal in {self._folder.parent} does not continue its checkpoint: restore it from a backup"
-            )
-
-    def _save_if_due(self) -> None:
-        waited = time.monotonic() - self._tried_at
-        if self._served.applied - self._tried >= self._pace.entries or waited >= self._pace.seconds:
-            self.save()
-
-    def save(self) -> None:
-        """Write a checkpoint, if the model has changed since the last."""
-        self._tried, self._tried_at = self._served.applied, time.monotonic()
-        if self._served.applied == self._saved:
-            return
-        try:
-            self._served.save(self._folder)
-            before, self._saved = self._saved, self._served.applied
-            self._journal.prune(covered=before)  # the older checkpoint may still be needed
-        except (OSError, sqlite3.OperationalError) as error:
-            logger.error("a checkpoint could not be written: %s", error)
+        """Load the last checkpoint, and try again while there is no memory for it."""
+        for pause in PAUSES:
+            try:
+                self._served = self._keeper.load()
+                return
+            except Exception as error:
+                if not lacks_memory(error):
+                    raise
+            self._stopping.wait(pause)
+        self._served = self._keeper.load()
 
     def _publish(self, entries: Sequence[Entry], outcomes: Sequence[Outcome], version: int) -> None:
         news: list[tuple[str, Any]] = [

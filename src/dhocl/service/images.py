@@ -111,6 +111,8 @@ def _opened(content: bytes, most: int, what: str) -> Image.Image:
         image = Image.open(BytesIO(content), formats=[name])
     except Image.DecompressionBombError:
         raise SizeRefusedError(f"{what} has more than {most} pixels") from None
+    except MemoryError:  # says nothing about the image
+        raise
     except Exception:  # the parsers of PIL may raise anything
         raise InputError(f"{what} is damaged: replace it") from None
     if image.width * image.height > most:

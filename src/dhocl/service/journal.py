@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from dhocl.core.errors import InputError
+from dhocl.core.files import Lock
 
 State = Literal["queued", "done", "refused"]
 
@@ -49,6 +50,13 @@ class FullError(Exception):
     """The queue is full."""
 
 
+class MovedError(Exception):
+    """A file or folder is no longer where it was. What is written now might be found by nobody."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} was moved or deleted: stop the service, put it back, and start again")
+
+
 class Entry(NamedTuple):
     number: int
     kind: str
@@ -66,17 +74,19 @@ class Outcome(NamedTuple):
 
 
 class Journal:
-    """The journal in an SQLite file. Safe for several threads of one process."""
+    """The journal in an SQLite file, locked against other processes. Safe for several threads."""
 
     def __init__(self, path: Path) -> None:
-        self._lock = Lock()
+        self._path = path
+        self._owned = Lock(path, mode=0o600)  # SQLite gives its other files the same mode
+        self._lock = threading.Lock()
+        self._queued = 0
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
             self._prepare(path)
-        except sqlite3.DatabaseError as error:
-            self._db.close()
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: a damaged name in an error of SQLite
+            self.close()
             raise InputError(f"{path} can not be used as a journal ({error}): restore it or use a new folder") from None
-        self._queued: int = self._one("SELECT count(*) FROM entries WHERE state = 'queued'")
 
     def _prepare(self, path: Path) -> None:
         self._db.execute("PRAGMA journal_mode = WAL")
@@ -87,6 +97,11 @@ class Journal:
         elif version != VERSION:
             raise InputError(f"{path} was written by another version of dhocl: use that version or a new folder")
         self._db.execute(THUMBNAILS)  # earlier journals have none
+        self._entries("LIMIT 1")
+        self._one("SELECT number, content FROM images LIMIT 1")
+        if not isinstance(self._one("SELECT value FROM totals"), int):
+            raise sqlite3.DatabaseError("it has no totals")
+        self._queued = int(self._one("SELECT count(*) FROM entries WHERE state = 'queued'"))
 
     # -- for requests that write ----------------------------------------------------------------------------------
 
@@ -182,22 +197,29 @@ class Journal:
     def close(self) -> None:
         with self._lock:
             self._db.close()
+            self._owned.close()  # last: closing a file drops the locks that SQLite has on it
+
+    def check_place(self) -> None:
+        if not self._owned.in_place:
+            raise MovedError(self._path)
 
     def _entries(self, where: str, *values: int) -> list[Entry]:
-        with self._lock:
-            rows = self._db.execute(f"SELECT {COLUMNS} FROM entries {where}", values).fetchall()
-        return [
-            Entry(number, kind, when, json.loads(content), state, step, outcome and json.loads(outcome))
-            for number, kind, when, content, state, step, outcome in rows
-        ]
+        return [_entry(*row) for row in self._rows(f"SELECT {COLUMNS} FROM entries {where}", *values)]
 
     def _one(self, query: str, *values: int) -> Any:
+        rows = self._rows(query, *values)
+        return rows[0][0] if rows else None
+
+    def _rows(self, query: str, *values: int) -> list[Any]:
         with self._lock:
-            row = self._db.execute(query, values).fetchone()
-        return row and row[0]
+            try:
+                return self._db.execute(query, values).fetchall()
+            except UnicodeDecodeError:
+                raise sqlite3.DatabaseError("a text is damaged") from None
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
+        self.check_place()
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -206,3 +228,19 @@ class Journal:
             if self._db.in_transaction:  # after a full disk, SQLite has rolled back already
                 self._db.execute("ROLLBACK")
             raise
+
+
+def _entry(number: int, kind: str, when: float, content: str, state: State, step: int | None, outcome: Any) -> Entry:
+    """DatabaseError if the row is not one that was written here."""
+    try:
+        entry = Entry(number, kind, when, dict(json.loads(content)), state, step, outcome and dict(json.loads(outcome)))
+        if kind == "observation":
+            whole = isinstance(entry.content["name"], str) and isinstance(entry.content["rank"], str)
+        else:
+            whole = kind == "revision"
+        whole = whole and state in get_args(State) and isinstance(step, int | None)
+    except (ValueError, TypeError, KeyError):
+        whole = False
+    if not whole:
+        raise sqlite3.DatabaseError(f"entry {number} of the journal is damaged: restore it from a backup")
+    return entry

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dhocl.core import checkpoint
 from dhocl.core.decode import Beliefs
-from dhocl.core.errors import InputError
+from dhocl.core.errors import InputError, usable
 from dhocl.core.taxonomy import UNKNOWN, Label, Taxonomy
 from dhocl.knowledge.source import from_json
 from dhocl.model import Model, Revision
@@ -104,12 +104,13 @@ class ServedModel:
         state = checkpoint.load_newest(folder)
         if state is None:
             return None
-        served = cls(Model.from_state(state["model"]), state["batch"])
-        if service := state.get("service"):
-            for name in ("applied", "step", "learned", "refused"):
-                setattr(served, name, service[name])
-            served.progress.load_state_dict(service["progress"])
-        return served
+        with usable(folder, checkpoint.ADVICE):
+            served = cls(Model.from_state(state["model"]), state["batch"])
+            if service := state.get("service"):
+                for name in ("applied", "step", "learned", "refused"):
+                    setattr(served, name, service[name])
+                served.progress.load_state_dict(service["progress"])
+            return served
 
 
 class Snapshot:

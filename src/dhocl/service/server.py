@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sys
@@ -17,7 +18,7 @@ from dhocl.service.access import LOOPBACK, read_token
 from dhocl.service.app import create_app
 from dhocl.service.bodies import Limits
 from dhocl.service.connections import BUSY, Connection
-from dhocl.service.engine import Pace
+from dhocl.service.keeper import Pace
 from dhocl.service.service import Service
 
 
@@ -51,6 +52,7 @@ def start(
     if token is None and protect_reading:
         raise InputError("--protect-reading needs a --token-file")
     prepare()
+    os.umask(0o077)  # images and labels are private: only the owner may read what is written from here on
     listener = _listen(host, port)
     service = Service(folder, options, Limits(**limits), Pace(entries=checkpoint_every), sources)
     serve(service, listener, token, protect_reading)

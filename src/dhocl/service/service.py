@@ -9,15 +9,16 @@ from typing import Any
 
 from dhocl.classifier import Classifier
 from dhocl.core.errors import InputError
-from dhocl.core.files import locked
+from dhocl.core.files import locked, make_private
 from dhocl.knowledge import Statement, open_source, open_tree
 from dhocl.knowledge.source import to_json
 from dhocl.model import Model
 from dhocl.service import reports
 from dhocl.service.asking import AskingThread
 from dhocl.service.bodies import Limits
-from dhocl.service.engine import Engine, Pace
+from dhocl.service.engine import Engine
 from dhocl.service.journal import Journal
+from dhocl.service.keeper import Keeper, Pace
 from dhocl.service.live import Live
 from dhocl.service.served import ServedModel
 
@@ -35,14 +36,20 @@ class Service:
             raise InputError(f"the run in {folder} is not finished: `dhocl run --resume --out {folder}` finishes it")
         self._lock = ExitStack()
         self._lock.enter_context(locked(folder))
+        make_private(folder)
         self.limits = limits
         self.live = Live()
-        served = _opened(folder, options)
+        path = folder / "journal.sqlite"
+        if path.is_dir():
+            raise InputError(f"{path} is a folder, not a journal: move it away")
+        journal = Journal(path) if path.exists() else None  # its lock comes before all else that may be written
+        served = _opened(folder, options, journal)
         source = open_source(*sources, levels=served.ranks) if sources else None
-        self.journal = Journal(folder / "journal.sqlite")
+        self.journal = journal or Journal(path)
         self.ranks = served.ranks
         self.image_size = served.model.config.image_size
-        self.engine = Engine(folder / "checkpoints", served, self.journal, self._announce, limits.pixels, pace)
+        keeper = Keeper(folder / "checkpoints", self.journal, pace, served)
+        self.engine = Engine(served, self.journal, keeper, self._announce, limits.pixels)
         self._asking = AskingThread(source, lambda: self.engine.snapshot.taxonomy, self._answered) if source else None
 
     def start(self) -> None:
@@ -79,13 +86,13 @@ class Service:
         return {name: value for name, value in self.metrics().items() if name != "history"}
 
 
-def _opened(folder: Path, options: dict[str, Any]) -> ServedModel:
+def _opened(folder: Path, options: dict[str, Any], journal: Journal | None) -> ServedModel:
     """The model of a folder, or a new one, with a first checkpoint."""
     served = ServedModel.load(folder / "checkpoints")
     if served is not None:
         _check_same(served.model, dict(options), folder)
         return served
-    if (folder / "journal.sqlite").exists():
+    if journal and journal.last:
         raise InputError(f"{folder} has a journal, but no intact checkpoint: restore one, or use another folder")
     served = ServedModel(Classifier(**options).model)
     served.save(folder / "checkpoints")

@@ -17,7 +17,7 @@ from dhocl.core.errors import InputError
 from dhocl.core.taxonomy import Label
 from dhocl.service import images, schema
 from dhocl.service.bodies import read_images, read_observations
-from dhocl.service.journal import FullError
+from dhocl.service.journal import FullError, MovedError
 from dhocl.service.schema import problems
 from dhocl.service.service import Service
 
@@ -149,6 +149,8 @@ async def _appended(
     except FullError:
         _check_room(len(contents), service)
         raise HTTPException(429, "the queue is full", {"Retry-After": "1"}) from None
+    except MovedError:
+        raise HTTPException(503, "the folder of the model was moved, entries are not stored") from None
     except sqlite3.OperationalError:
         raise HTTPException(
             503, "the journal can not be written, entries are not stored", {"Retry-After": "60"}
