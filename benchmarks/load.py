@@ -1,9 +1,10 @@
-"""Throughput of the service in observations per second, and latency of predictions meanwhile, over loopback.
+"""The service compared with the bare work inside it: observations per second, and latency of predictions.
 
-    python benchmarks/load.py [--seconds 60] [--backbone efficientnet_lite0] [--image-size 96] [--out FILE]
+    python benchmarks/load.py [--rounds 3] [--seconds 15] [--image-size 96] [--out FILE]
 
-Photographs of 500 x 375 pixels are posted eight at a time, as fast as they are accepted. Two clients predict one image
-after the other: first while nothing is learned, then during learning.
+Service, clients and bare work alternate on the same cores, so that their ratios can be compared. Photographs have
+500 x 375 pixels, labels three ranks. Bare learning is `Classifier.learn` on decoded images; a bare prediction decodes
+one photograph and predicts it. With `--observations 100000 --classes 1000`, memory is measured after so many.
 """
 
 from __future__ import annotations
@@ -15,21 +16,30 @@ import tempfile
 import threading
 import time
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any
 
 import httpx
 import numpy as np
 import typer
 from PIL import Image
+from rich.console import Console
 from soak import Server
 
-POSTED = 8  # images a request
-PREDICTORS = 2
-CLASSES = 20
+from dhocl import Classifier
+from dhocl.core.photo import square
+from dhocl.core.process import prepare
+
+RANKS = ("family", "genus", "species")
+POSTED = 8  # images per request
+CLIENTS = 2  # that post, and that predict
+BATCH = 32
+FIRST = 512  # observations before anything is measured
 
 
-def photographs(count: int, seed: int) -> list[bytes]:
+def photographs(count: int, seed: int = 0) -> list[bytes]:
     """JPEGs that resemble photographs: smooth colours with noise."""
     rng = np.random.default_rng(seed)
     found = []
@@ -43,88 +53,168 @@ def photographs(count: int, seed: int) -> list[bytes]:
     return found
 
 
-def post_all(address: str, images: list[bytes], stop: threading.Event) -> None:
-    rng = np.random.default_rng(0)
-    with httpx.Client(base_url=address, timeout=60) as client:
-        while not stop.is_set():
-            chosen = rng.integers(0, len(images), POSTED)
-            files = [("image", ("x.jpg", images[i])) for i in chosen]
-            data = {"name": [f"class {i % CLASSES}" for i in chosen], "rank": ["species"] * POSTED}
-            if client.post("/observations", files=files, data=data).status_code == 429:
-                stop.wait(0.2)
+def path(species: int) -> tuple[str, str, str]:
+    """A species with its genus and family: ten to a genus, five genera to a family."""
+    return f"family {species // 50}", f"genus {species // 10}", f"species {species}"
 
 
-def predict_all(address: str, images: list[bytes], seconds: float) -> list[float]:
-    """Latency of each request in milliseconds."""
-    taken: list[float] = []
-    end = time.monotonic() + seconds
+def write_tree(file: Path, classes: int) -> None:
+    paths = [path(species) for species in range(classes)]
+    links = {(child, RANKS[level], up) for found in paths for level, (up, child) in enumerate(pairwise(found), 1)}
+    lines = ["child\tlevel\tparent", *(f"{family}\tfamily\t" for family in {found[0] for found in paths})]
+    file.write_text("\n".join([*lines, *map("\t".join, sorted(links))]) + "\n")
 
-    def work(seed: int) -> None:
+
+class Labels:
+    """Random labels of any rank."""
+
+    def __init__(self, classes: int, seed: int) -> None:
+        self._classes = classes
+        self._rng = np.random.default_rng(seed)
+
+    def draw(self, count: int) -> list[tuple[str, str]]:
+        species, ranks = self._rng.integers(0, self._classes, count), self._rng.integers(0, len(RANKS), count)
+        return [(path(int(s))[rank], RANKS[rank]) for s, rank in zip(species, ranks, strict=True)]
+
+
+class Bare:
+    """The work of the service without the service."""
+
+    def __init__(self, images: list[bytes], size: int, tree: Path, classes: int) -> None:
+        self._classifier = Classifier(list(RANKS), image_size=size, tree=tree)
+        self._images, self._size = images, size
+        self._arrays = np.stack([square(BytesIO(image), size, "it") for image in images])
+        self._labels = Labels(classes, 1)
+        self._rng = np.random.default_rng(1)
+
+    def learn(self, seconds: float = 0.0, least: int = 0) -> float:
+        """Observations per second."""
+        began, count = time.perf_counter(), 0
+        while count < least or time.perf_counter() - began < seconds:
+            arrays = self._arrays[self._rng.integers(0, len(self._arrays), BATCH)]
+            self._classifier.learn(arrays, self._labels.draw(BATCH))
+            count += BATCH
+        return count / (time.perf_counter() - began)
+
+    def predict(self, seconds: float) -> list[float]:
+        """Milliseconds of each prediction."""
+        reader, taken, end = self._classifier.reader(), [], time.perf_counter() + seconds
+        while (began := time.perf_counter()) < end:
+            image = self._images[self._rng.integers(0, len(self._images))]
+            reader.predict([square(BytesIO(image), self._size, "it")])
+            taken.append(1000 * (time.perf_counter() - began))
+        return taken
+
+
+class Clients:
+    """Post observations to a service, and ask it for predictions."""
+
+    def __init__(self, address: str, images: list[bytes], classes: int) -> None:
+        self._address, self._images, self._classes = address, images, classes
+        self._client = httpx.Client(base_url=address, timeout=60)
+
+    def metrics(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._client.get("/metrics").json()
+        return found
+
+    def _post(self, stop: threading.Event, seed: int) -> None:
+        rng, labels = np.random.default_rng(seed), Labels(self._classes, seed)
+        with httpx.Client(base_url=self._address, timeout=60) as client:
+            while not stop.is_set():
+                files = [("image", ("x.jpg", self._images[i])) for i in rng.integers(0, len(self._images), POSTED)]
+                names, ranks = zip(*labels.draw(POSTED), strict=True)
+                answer = client.post("/observations", files=files, data={"name": names, "rank": ranks})
+                if answer.status_code == 429:
+                    stop.wait(0.2)
+
+    def _ask(self, end: float, seed: int, taken: list[float]) -> None:
         rng = np.random.default_rng(seed)
-        with httpx.Client(base_url=address, timeout=60) as client:
-            while time.monotonic() < end:
-                image = images[rng.integers(0, len(images))]
-                began = time.perf_counter()
+        with httpx.Client(base_url=self._address, timeout=60) as client:
+            while (began := time.perf_counter()) < end:
+                image = self._images[rng.integers(0, len(self._images))]
                 client.post("/predict", files={"image": ("x.jpg", image)}).raise_for_status()
                 taken.append(1000 * (time.perf_counter() - began))
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(PREDICTORS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return taken
+    def learn(self, seconds: float = 0.0, least: int = 0, asking: bool = False) -> tuple[float, list[float]]:
+        """Observations per second, and milliseconds of predictions meanwhile, one client asking."""
+        stop, taken = threading.Event(), []
+        posters = [threading.Thread(target=self._post, args=(stop, seed)) for seed in range(CLIENTS)]
+        for poster in posters:
+            poster.start()
+        while self.metrics()["queued"] < 2 * BATCH:  # from here on there is always something to learn
+            time.sleep(0.05)
+        before, began = self.metrics()["learned"], time.perf_counter()
+        if asking:
+            self._ask(began + seconds, 0, taken)
+        while self.metrics()["learned"] - before < least or time.perf_counter() - began < seconds:
+            time.sleep(0.2)
+        rate = (self.metrics()["learned"] - before) / (time.perf_counter() - began)
+        stop.set()
+        for poster in posters:
+            poster.join()
+        while self.metrics()["queued"]:
+            time.sleep(0.1)
+        return rate, taken
+
+    def predict(self, seconds: float) -> list[float]:
+        """Milliseconds of predictions, while nothing is learned."""
+        taken: list[float] = []
+        self._ask(time.perf_counter() + seconds, 0, taken)
+        return taken
 
 
-def described(taken: list[float]) -> dict[str, float]:
-    p50, p99 = np.percentile(taken, [50, 99])
-    return {"predictions": len(taken), "p50_ms": round(float(p50), 1), "p99_ms": round(float(p99), 1)}
+def percentile(taken: list[float], share: float) -> float:
+    return float(np.percentile(taken, share))
+
+
+def measure(bare: Bare, clients: Clients, seconds: float) -> dict[str, float]:
+    """One round."""
+    alone, (learning, _) = bare.learn(seconds), clients.learn(seconds)
+    plain, idle = bare.predict(seconds / 2), clients.predict(seconds / 2)
+    _, busy = clients.learn(seconds, asking=True)
+    least = median(plain)
+    return {
+        "bare_observations_per_second": alone,
+        "observations_per_second": learning,
+        "learning_ratio": learning / alone,
+        "bare_prediction_ms": least,
+        "p50_ratio_at_rest": percentile(idle, 50) / least,
+        "p99_ratio_at_rest": percentile(idle, 99) / least,
+        "p50_ratio_while_learning": percentile(busy, 50) / least,
+        "p99_ratio_while_learning": percentile(busy, 99) / least,
+    }
 
 
 def main(
-    seconds: Annotated[float, typer.Option(help="How long to measure, each time.")] = 60.0,
-    backbone: str = "efficientnet_lite0",
-    image_size: int = 96,
+    rounds: Annotated[int, typer.Option(help="Each measures everything once.")] = 3,
+    seconds: Annotated[float, typer.Option(help="Duration of a measurement.")] = 15.0,
+    image_size: Annotated[int, typer.Option(help="Side of the images that the model learns.")] = 96,
+    classes: Annotated[int, typer.Option(help="Species; each tenth is a genus.")] = 100,
+    observations: Annotated[int, typer.Option(help="Learned before the end, to measure memory.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Also write the numbers as JSON.")] = None,
 ) -> None:
-    images = photographs(64, 0)
-    with tempfile.TemporaryDirectory() as folder:
-        options = ["--levels", "species", "--backbone", backbone, "--image-size", image_size, "--queue", 256]
+    prepare()
+    images = photographs(64)
+    status = Console(stderr=True).status("starting")
+    with tempfile.TemporaryDirectory() as folder, status:
+        tree = Path(folder) / "tree.tsv"
+        write_tree(tree, classes)
+        options = ["--levels", ",".join(RANKS), "--tree", tree, "--image-size", image_size, "--queue", 512]
         server = Server(Path(folder) / "model", *options)
-        address = server.address
-        client = httpx.Client(base_url=address, timeout=60)
-
-        def metrics() -> dict[str, Any]:
-            found: dict[str, Any] = client.get("/metrics").json()
-            return found
-
-        files = [("image", ("x.jpg", image)) for image in images[:POSTED]]
-        client.post("/observations", files=files, data={"name": ["class 0"] * POSTED, "rank": ["species"] * POSTED})
-        while metrics()["learned"] < POSTED:
-            time.sleep(0.1)
-        idle = predict_all(address, images, seconds / 2)
-        stop = threading.Event()
-        poster = threading.Thread(target=post_all, args=(address, images, stop))
-        poster.start()
-        while metrics()["queued"] < 128:  # from here on it always has something to learn
-            time.sleep(0.05)
-        before, began = metrics()["learned"], time.monotonic()
-        busy = predict_all(address, images, seconds)
-        rate = (metrics()["learned"] - before) / (time.monotonic() - began)
-        stop.set()
-        poster.join()
-        memory = server.peak_megabytes
+        clients, bare = Clients(server.address, images, classes), Bare(images, image_size, tree, classes)
+        bare.learn(least=FIRST)
+        clients.learn(least=FIRST)
+        found = []
+        for number in range(rounds):
+            status.update(f"round {number + 1} of {rounds}, about {rounds * seconds * 4:.0f} s in all")
+            found.append(measure(bare, clients, seconds))
+        report = {name: round(median(each[name] for each in found), 2) for name in found[0]} if found else {}
+        while (learned := clients.metrics()["learned"]) < observations:
+            status.update(f"{learned:,} of {observations:,} observations learned")
+            clients.learn(least=min(2000, observations - learned))
+        report |= {"learned": clients.metrics()["learned"], "peak_memory_mb": server.peak_megabytes}
         server.end(signal.SIGTERM)
-    report = {
-        "backbone": backbone,
-        "image_size": image_size,
-        "cores": len(os.sched_getaffinity(0)),
-        "threads": os.environ.get("OMP_NUM_THREADS", "default"),
-        "observations_per_second": round(rate, 1),
-        "while_learning": described(busy),
-        "while_idle": described(idle),
-        "peak_memory_mb": memory,
-    }
+    report |= {"cores": len(os.sched_getaffinity(0)), "image_size": image_size, "classes": classes}
     print(json.dumps(report, indent=1))
     if out:
         out.write_text(json.dumps(report, indent=1) + "\n")

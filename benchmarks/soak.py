@@ -111,8 +111,11 @@ class Server:
 
     @property
     def peak_megabytes(self) -> int:
-        """Peak memory of the service."""
-        return int(Path(f"/proc/{self._process.pid}/status").read_text().split("VmHWM:")[1].split()[0]) // 1024
+        """Peak memory of the service, with the processes that decode."""
+        children = Path(f"/proc/{self._process.pid}/task").glob("*/children")
+        processes = [str(self._process.pid), *(child for file in children for child in file.read_text().split())]
+        texts = [Path(f"/proc/{process}/status").read_text() for process in processes]
+        return sum(int(text.split("VmHWM:")[1].split()[0]) for text in texts) // 1024
 
 
 def _png(image: np.ndarray) -> bytes:

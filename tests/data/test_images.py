@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from dhocl.core.errors import InputError
-from dhocl.data.images import resize, square
+from dhocl.core.photo import square
+from dhocl.data.images import resize
 
 
 def saved(image: Image.Image, kind: str = "PNG", **how: object) -> BytesIO:

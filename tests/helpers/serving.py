@@ -20,6 +20,8 @@ from PIL import Image
 
 from dhocl.checks import LEAVES, pictures
 from dhocl.service.bodies import Limits
+from dhocl.service.images import decode
+from dhocl.service.journal import Post
 from dhocl.service.keeper import Pace
 from dhocl.service.server import configured
 from dhocl.service.service import Service
@@ -99,6 +101,12 @@ def post(client: httpx.Client, given: Sequence[tuple[bytes, str, str]]) -> httpx
     )
 
 
+def as_post(given: Sequence[tuple[bytes, str, str]]) -> Post:
+    """Observations as the journal takes them."""
+    contents = [{"name": name, "rank": rank} for _, name, rank in given]
+    return Post("observation", contents, [decode(image, 32, 10**6) for image, _, _ in given])
+
+
 def settled(client: httpx.Client) -> dict[str, Any]:
     """The metrics once nothing waits any more."""
     found: dict[str, Any] = {}
@@ -160,12 +168,19 @@ def started(*arguments: object, port: int = 0) -> Iterator[tuple[subprocess.Pope
         process.wait()
 
 
+def family(process: int) -> list[int]:
+    """A process and those that it has started."""
+    children = Path(f"/proc/{process}/task").glob("*/children")
+    return [process, *(int(child) for file in children for child in file.read_text().split())]
+
+
 def peak(process: int) -> int:
-    """The most memory that a process had so far, in megabytes."""
-    return int(Path(f"/proc/{process}/status").read_text().split("VmHWM:")[1].split()[0]) // 1024
+    """The most memory that a process and those it has started had so far, in megabytes."""
+    texts = [Path(f"/proc/{each}/status").read_text() for each in family(process)]
+    return sum(int(text.split("VmHWM:")[1].split()[0]) // 1024 for text in texts)
 
 
 def spent(process: int) -> float:
-    """Processor time of a process so far, in seconds."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Processor time of a process and those it has started so far, in seconds."""
+    fields = [Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in family(process)]
+    return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dhocl.checks import LEAVES, assert_valid, exam, feed, pictures, setup, stream
+from dhocl.checks import LEAVES, assert_same, assert_valid, exam, feed, pictures, setup, stream
 from dhocl.core.decode import merge_synonyms
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import Label, Taxonomy
@@ -211,14 +211,25 @@ def test_probabilities_are_those_of_the_reliabilities() -> None:
 
 def test_foresight_may_lag_and_prediction_may_not() -> None:
     learner, x = Amber(setup(), AmberSettings(refresh=64)), exam()[0]
-    batches = stream(8)
-    curator = feed(learner, batches[:4])
-    old = learner._solved(lag=0)
-    feed(learner, batches[4:], curator)
-    assert learner.foresee(x)[1].shape == (40, len(old.weights[1]))
-    assert learner.predict(x)[1].shape == (40, 4)
-    feed(learner, stream(12, seed=2), curator)
-    assert learner._solved(lag=64) is not old
+    batches = stream(24)
+    curator = feed(learner, batches[:20])
+    kept = learner.predict(x)
+    feed(learner, batches[20:22], curator)  # 16 samples, of 160
+    assert_same(learner.foresee(x), kept, "")
+    lagging = learner.reader(lagging=True)
+    fresh = learner.reader()
+    assert_same(lagging.predict(x), kept, "")
+    assert_same(fresh.predict(x), learner.predict(x), "")
+    assert not torch.equal(learner.predict(x)[1], kept[1])
+    feed(learner, batches[22:], curator)
+    assert_same(lagging.predict(x), kept, "")  # though the statistics, which it shares, have more samples
+
+
+def test_foresight_knows_the_first_classes_at_once() -> None:
+    learner, x = Amber(setup(), AmberSettings()), exam()[0]
+    learner.reader()  # solved without a class
+    curator = feed(learner, stream(1))
+    assert {level: p.shape[1] for level, p in learner.foresee(x).items()} == curator.taxonomy.widths
 
 
 def test_the_network_is_passed_once_for_foresight_and_learning() -> None:

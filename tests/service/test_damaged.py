@@ -17,7 +17,7 @@ import torch
 from dhocl import Classifier, InputError
 from dhocl.core import checkpoint
 from dhocl.service.service import Service
-from tests.helpers.serving import examples, leave, opened, running, until
+from tests.helpers.serving import as_post, examples, leave, opened, running, until
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +26,7 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("intact") / "m"
     service = opened(folder)
     for seed in range(2):
-        given = examples(10, seed)
-        contents = [{"name": name, "rank": rank} for _, name, rank in given]
-        service.journal.append("observation", contents, [image for image, _, _ in given])
+        service.journal.append([as_post(examples(10, seed))])
         if seed == 0:
             service.engine.turn()
     leave(service)
@@ -90,7 +88,7 @@ WHILE_IT_RUNS = {
     "content is no JSON": edited("UPDATE entries SET content = '{' WHERE number = 15"),
     "outcome is no JSON": edited("UPDATE entries SET outcome = '{' WHERE number = 5"),
     "content is a list": edited("UPDATE entries SET content = '[]' WHERE number = 5"),
-    "an image that was learned is none": edited("UPDATE images SET content = x'00' WHERE number = 5"),
+    "an image that was learned is none": edited("UPDATE images SET pixels = x'00' WHERE number = 5"),
     "a class without a name": edited("UPDATE entries SET content = '{}' WHERE number = 5"),
 }
 

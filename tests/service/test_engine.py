@@ -20,9 +20,11 @@ from dhocl.service import journal
 from dhocl.service.asking import AskingThread
 from dhocl.service.bodies import Limits
 from dhocl.service.images import pixels
+from dhocl.service.journal import Post
 from dhocl.service.keeper import Pace
+from dhocl.service.served import as_array
 from dhocl.service.service import Service
-from tests.helpers.serving import OPTIONS, examples, leave, opened
+from tests.helpers.serving import OPTIONS, as_post, examples, leave, opened
 
 LINK = {"kind": "link", "child": {"name": "cod", "rank": "species"}, "parent": {"name": "fish", "rank": "kind"}}
 
@@ -37,12 +39,15 @@ def _short_memory() -> Iterator[None]:
 
 
 def observe(service: Service, given: Sequence[tuple[bytes, str, str]]) -> list[int]:
-    contents = [{"name": name, "rank": rank} for _, name, rank in given]
-    return service.journal.append("observation", contents, [image for image, _, _ in given])
+    (numbers,) = service.journal.append([as_post(given)])
+    assert numbers is not None
+    return numbers
 
 
 def revise(service: Service, **revision: Any) -> int:
-    return service.journal.append("revision", [revision])[0]
+    (numbers,) = service.journal.append([Post("revision", [revision])])
+    assert numbers is not None
+    return numbers[0]
 
 
 def work_off(service: Service, turns: int = 1000) -> None:
@@ -156,20 +161,6 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path: Path, undis
     leave(again)
 
 
-def test_what_can_not_be_decoded_is_refused_and_blocks_nothing(tmp_path: Path) -> None:
-    service = opened(tmp_path / "m")
-    good = examples(6)
-    numbers = observe(service, [*good[:3], (b"\xff\xd8\xff nothing", "robin", "species"), *good[3:]])
-    work_off(service)
-    states = [entry.state for number in numbers if (entry := service.journal.entry(number))]
-    assert states == ["done"] * 3 + ["refused"] + ["done"] * 3
-    refused = service.journal.entry(numbers[3])
-    assert refused is not None
-    assert refused.outcome == {"reason": "the image is damaged: replace it"}
-    assert (service.engine.snapshot.learned, service.engine.snapshot.refused) == (6, 1)
-    leave(service)
-
-
 def test_a_batch_that_the_learner_fails_on_leaves_no_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -232,12 +223,12 @@ def test_a_snapshot_stays_as_it_is(tmp_path: Path) -> None:
     observe(service, examples(40))
     work_off(service, 1)
     snapshot, image = service.engine.snapshot, np.full((32, 32, 3), 90, dtype=np.uint8)
-    before = snapshot.predict([image], 0.5), snapshot.taxonomy.dumps(), snapshot.progress
+    before = snapshot.predict([image], [0.5]), snapshot.taxonomy.dumps(), snapshot.progress
     revise(service, **LINK)
     observe(service, [(examples(1)[0][0], f"new {n}", "species") for n in range(20)])
     work_off(service)
-    assert service.engine.snapshot.predict([image], 0.5) != before[0]
-    assert (snapshot.predict([image], 0.5), snapshot.taxonomy.dumps(), snapshot.progress) == before
+    assert service.engine.snapshot.predict([image], [0.5]) != before[0]
+    assert (snapshot.predict([image], [0.5]), snapshot.taxonomy.dumps(), snapshot.progress) == before
     leave(service)
 
 
@@ -250,7 +241,7 @@ def test_progressive_accuracy_is_that_of_a_prediction_before_learning(tmp_path: 
         batch = examples(12, seed)
         observe(service, batch)
         work_off(service)
-        images = [pixels(image, 32, 10**6) for image, _, _ in batch]
+        images = [as_array(pixels(image, 32, 10**6), 32) for image, _, _ in batch]
         guesses = by_hand.predict(images) if len(by_hand.taxonomy) else [None] * 12
         for guess, (_, name, rank) in zip(guesses, batch, strict=True):
             seen[rank] += 1

@@ -9,12 +9,18 @@ import pytest
 from PIL import Image
 
 from dhocl.core.errors import InputError
-from dhocl.service.images import SCANS, SizeRefusedError, TypeRefusedError, kind, pixels, scans, thumbnail
+from dhocl.service import images
+from dhocl.service.images import SCANS, SizeRefusedError, TypeRefusedError, decode, kind, scans
+from dhocl.service.served import as_array
 from tests.helpers.serving import encoded
 
 MOST = 1_000_000
 RNG = np.random.default_rng(0)
 PHOTO = RNG.integers(0, 256, (40, 60, 3), dtype=np.uint8)
+
+
+def pixels(content: bytes, size: int, most: int) -> np.ndarray:
+    return as_array(images.pixels(content, size, most), size)
 
 
 def chunk(name: bytes, content: bytes) -> bytes:
@@ -86,7 +92,8 @@ def test_what_hangs_behind_an_image_is_never_looked_at() -> None:
     content = encoded(PHOTO, "JPEG")
     polyglot = content + b"PK\x03\x04" + encoded(np.zeros((2000, 2000), dtype=np.uint8), "GIF")
     assert np.array_equal(pixels(polyglot, 32, MOST), pixels(content, 32, MOST))
-    small = thumbnail(polyglot, MOST)
+    found, small = decode(polyglot, 32, MOST)
+    assert found == images.pixels(content, 32, MOST)
     assert kind(small) == "JPEG"
     assert b"PK\x03\x04" not in small
 
@@ -105,10 +112,18 @@ def test_images_are_put_upright() -> None:
 def test_a_thumbnail_tells_nothing_but_the_picture() -> None:
     exif = Image.Exif()
     exif[0x010E] = "taken at a secret place"
-    file = BytesIO(thumbnail(encoded(PHOTO, "JPEG", exif=exif.tobytes()), MOST))
+    file = BytesIO(decode(encoded(PHOTO, "JPEG", exif=exif.tobytes()), 32, MOST).thumbnail)
     assert b"secret" not in file.getvalue()
     with Image.open(file) as image:
         assert (image.format, image.size, dict(image.getexif())) == ("JPEG", (96, 96), {})
+
+
+def test_a_large_thumbnail_shows_what_the_model_sees() -> None:
+    content = encoded(PHOTO, "PNG")
+    found, small = decode(content, 128, MOST)
+    with Image.open(BytesIO(small)) as image:
+        assert image.size == (128, 128)
+        assert np.abs(np.asarray(image, dtype=float) - as_array(found, 128)).mean() < 20
 
 
 @pytest.mark.parametrize("shape", [(1, 100_000), (100_000, 1), (1, 1)])
@@ -152,6 +167,6 @@ def test_a_lack_of_memory_says_nothing_about_an_image(monkeypatch: pytest.Monkey
         raise MemoryError
 
     content = encoded(np.zeros((32, 32, 3), dtype=np.uint8))
-    monkeypatch.setattr("dhocl.data.images.ImageOps.fit", no_memory)
+    monkeypatch.setattr("dhocl.core.photo.ImageOps.fit", no_memory)
     with pytest.raises(MemoryError):
         pixels(content, 16, MOST)

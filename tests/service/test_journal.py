@@ -13,9 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from dhocl.core.errors import InputError
 from dhocl.service import journal as module
-from dhocl.service.journal import FullError, Journal, Outcome
+from dhocl.service.images import Decoded
+from dhocl.service.journal import Journal, Outcome, Post
 
 ROOM = 12
+IMAGE = Decoded(b"1", b"2")
 
 
 class Sequence(RuleBasedStateMachine):
@@ -33,30 +35,33 @@ class Sequence(RuleBasedStateMachine):
         self.applied = 0
         self.covered = 0
 
-    @rule(names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=5))
-    def observe(self, names: list[str]) -> None:
+    @rule(
+        names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=5),
+        times=st.integers(1, 3),
+    )
+    def observe(self, names: list[str], times: int) -> None:
         contents = [{"name": name, "rank": "kind"} for name in names]
         images = [f"{len(self.entries)} {place}".encode() for place in range(len(names))]
-        self._append("observation", contents, images)
+        self._append("observation", contents, images, times)
 
     @rule(name=st.text(st.characters(exclude_categories=["Cs"])))
     def revise(self, name: str) -> None:
-        self._append("revision", [{"to": name}], [])
+        self._append("revision", [{"to": name}], [], times=1)
 
-    def _append(self, kind: str, contents: list[dict[str, str]], images: list[bytes]) -> None:
-        if len(self.entries) - self.applied + len(contents) > ROOM:
-            with pytest.raises(FullError):
-                self.journal.append(kind, contents, images, room=ROOM)
-            return
-        first = len(self.entries) + 1
-        numbers = self.journal.append(kind, contents, images, room=ROOM)
-        assert numbers == list(range(first, first + len(contents)))
-        self.entries.extend((kind, c, image) for c, image in zip(contents, images or [None], strict=True))
+    def _append(self, kind: str, contents: list[dict[str, str]], images: list[bytes], times: int) -> None:
+        post = Post(kind, contents, [Decoded(image, b"small " + image) for image in images])
+        first, room = len(self.entries) + 1, ROOM - (len(self.entries) - self.applied)
+        fitting = [place for place in range(times) if (place + 1) * len(contents) <= room]
+        expected = [list(range(first + n, first + n + len(contents))) for n in range(0, 99, len(contents))]
+        found = self.journal.append([post] * times, room=ROOM)
+        assert found == [expected[place] if place in fitting else None for place in range(times)]
+        for _ in fitting:
+            self.entries.extend((kind, c, image) for c, image in zip(contents, images or [None], strict=True))
 
     @rule(count=st.integers(1, 5))
     def apply(self, count: int) -> None:
         numbers = [entry.number for entry in self.journal.after(self.applied, count)]
-        self.journal.settle(self.applied, [Outcome(number, "done", {}) for number in numbers])
+        self.journal.settle(self.applied, [Outcome(number, "done", {"right": {}}) for number in numbers])
         self.applied += len(numbers)
 
     @rule()
@@ -90,14 +95,15 @@ class Sequence(RuleBasedStateMachine):
         newest = [n for n, (kind, _, _) in enumerate(self.entries, 1) if kind == "observation"][-3:]
         for number, (_, _, image) in enumerate(self.entries, 1):
             if number > self.covered or number in newest:
-                assert self.journal.image(number) == image
+                assert self.journal.pixels(number, number) == ({} if image is None else {number: image})
+                assert self.journal.thumbnail(number) == (None if image is None else b"small " + image)
 
     @invariant()
     def it_does_not_grow_for_ever(self) -> None:
         self.journal.prune(self.covered)
         kept = [n for n in range(1, len(self.entries) + 1) if self.journal.entry(n)]
         assert len(kept) <= max(6, len(self.entries) - self.covered)
-        images = [n for n in range(1, len(self.entries) + 1) if self.journal.image(n)]
+        images = [n for n in range(1, len(self.entries) + 1) if self.journal.thumbnail(n)]
         assert len(images) <= max(3, len(self.entries) - self.covered)
 
     def teardown(self) -> None:
@@ -114,15 +120,15 @@ TestSequence = Sequence.TestCase
 def test_a_batch_is_accepted_whole_or_not_at_all(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     with pytest.raises(TypeError):
-        journal.append("observation", [{"name": "a"}, {"name": object()}], [b"1", b"2"])
+        journal.append([Post("observation", [{"name": "a"}, {"name": object()}], [IMAGE, IMAGE])])
     assert journal.after(0, 10) == []
-    assert journal.append("observation", [{"name": "a", "rank": "kind"}], [b"1"]) == [1]
+    assert journal.append([Post("observation", [{"name": "a", "rank": "kind"}], [IMAGE])]) == [[1]]
     assert journal.observations == 1
 
 
 def test_a_journal_that_lacks_something_is_found_out(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
-    journal.append("observation", [{"name": "a", "rank": "kind"}] * 3, [b"1", b"2", b"3"])
+    journal.append([Post("observation", [{"name": "a", "rank": "kind"}] * 3, [IMAGE] * 3)])
     assert journal.whole(0)
     assert not journal.whole(4), "a model that knows more than was ever accepted"
     with sqlite3.connect(tmp_path / "j") as other:

@@ -22,9 +22,10 @@ import torch
 from torch import Tensor
 
 from dhocl.core.errors import InputError
+from dhocl.core.photo import square
 from dhocl.data import cache
 from dhocl.data.archive import Archive
-from dhocl.data.images import square, with_progress
+from dhocl.data.images import with_progress
 
 T = TypeVar("T")
 

@@ -1,49 +1,25 @@
-"""Decode and resize images."""
+"""Images given as files, PIL images or arrays; resizing of many."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from contextlib import nullcontext
-from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from rich.console import Console
 from rich.progress import track
 from torch.nn.functional import interpolate
 
 from dhocl.core.errors import InputError
+from dhocl.core.photo import square
 
 T = TypeVar("T")
 
 IMAGES_AT_ONCE = 1024  # images resized at once, to bound memory
 LONG = 500  # images from which on a progress bar is shown: about two seconds
-
-
-def square(source: Path | BytesIO | Image.Image, size: int, what: str, cut: int = 0) -> np.ndarray:
-    """(size, size, 3) uint8: the image upright, in RGB, scaled to cover the square, center-cropped.
-
-    The last `cut` pixel rows of the original are removed first.
-    """
-    try:
-        with nullcontext(source) if isinstance(source, Image.Image) else Image.open(source) as image:
-            height = image.height
-            image.draft(None, (2 * size, 2 * size))  # decodes a large JPEG at reduced size, which is faster
-            upright = _rgb(ImageOps.exif_transpose(image))
-            if cut:
-                kept = upright.height - math.ceil(cut * image.height / height)
-                upright = upright.crop((0, 0, upright.width, kept))
-            return np.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC))
-    except FileNotFoundError:
-        raise InputError(f"{what} is missing: put it back") from None
-    except MemoryError:  # says nothing about the image
-        raise
-    except Exception:  # the decoders of PIL may raise anything
-        raise InputError(f"{what} is damaged or of an unknown image format: replace it") from None
 
 
 def to_pixels(image: Any, size: int, what: str) -> np.ndarray:
@@ -72,16 +48,6 @@ def _bytes(array: np.ndarray, what: str) -> np.ndarray:
             raise InputError(f"{what} is {array.dtype} outside 0..1: give uint8, or floats from 0 to 1")
         array = (array * 255).round().astype(np.uint8)
     return np.ascontiguousarray(array)
-
-
-def _rgb(image: Image.Image) -> Image.Image:
-    """Any mode as RGB; transparent pixels become white."""
-    if image.mode.startswith("I;16"):  # PIL would clip 16-bit grey instead of scaling it
-        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
-    if image.has_transparency_data:
-        layer = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
-    return image.convert("RGB")
 
 
 def resize(pixels: np.ndarray, size: int) -> np.ndarray:

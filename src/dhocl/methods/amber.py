@@ -53,6 +53,9 @@ class Solution(NamedTuple):
     leaves: Tensor  # (paths, levels)
     placements: Placements
 
+    def __deepcopy__(self, memo: object) -> Solution:
+        return self  # it never changes, so readers share it
+
 
 class Amber(Learner):
     """Stores features instead of images. The regressions are solved when something is to be predicted."""
@@ -101,8 +104,8 @@ class Amber(Learner):
         return self._predict(x, lag=0)
 
     def foresee(self, x: Tensor) -> dict[int, Tensor]:
-        """By a solution that lacks the samples since the last completion, or the last `refresh`."""
-        return self._predict(x, max(self.settings.refresh, self._period()))
+        """By a solution that may lack the last samples, as many as there are between completions."""
+        return self._predict(x, self._period())
 
     @torch.no_grad()
     def _predict(self, x: Tensor, lag: int) -> dict[int, Tensor]:
@@ -167,9 +170,11 @@ class Amber(Learner):
     def held(self) -> Tensor:
         return self.memory.nodes
 
-    def reader(self) -> Self:
-        self._solved(lag=0)
-        return super().reader()
+    def reader(self, lagging: bool = False) -> Self:
+        self._solved(self._period() if lagging else 0)
+        twin = super().reader(lagging)
+        twin._unsolved = 0  # it keeps this solution: its statistics are those of the learner, which learns on
+        return twin
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)

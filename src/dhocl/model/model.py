@@ -199,10 +199,14 @@ class Model:
         """Apply what a knowledge source answered. A statement that contradicts the tree is refused and logged."""
         self.curator.apply(answer)
 
-    def reader(self) -> Model:
-        """A copy for prediction, which stays as it is while this one learns on, in another thread if need be."""
+    def reader(self, lagging: bool = False) -> Model:
+        """A copy for prediction, which stays as it is while this one learns on, in another thread if need be.
+
+        Args:
+            lagging: it may lack the last samples, where that saves work.
+        """
         twin = copy.copy(self)
-        twin.learner = self.learner.reader()
+        twin.learner = self.learner.reader(lagging)
         twin.curator = Curator(Silent(), taxonomy=self.taxonomy.copy())
         twin.calibration = copy.deepcopy(self.calibration)
         twin._is_reader = True

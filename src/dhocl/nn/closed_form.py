@@ -85,9 +85,9 @@ class ClosedForm(Learner):
             self._solution = {level: self.solve(level, table) for level in table.levels}
         return self._solution
 
-    def reader(self) -> Self:
+    def reader(self, lagging: bool = False) -> Self:
         self._solved()
-        return super().reader()
+        return super().reader(lagging)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)

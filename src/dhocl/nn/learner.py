@@ -93,8 +93,12 @@ class Learner(ABC):
         """Matrices to show in a report, by name."""
         return {}
 
-    def reader(self) -> Self:
-        """A copy for prediction, unaffected by further training. Its backbones are at rest."""
+    def reader(self, lagging: bool = False) -> Self:
+        """A copy for prediction, unaffected by further training. Its backbones are at rest.
+
+        Args:
+            lagging: it may lag behind as `foresee` does.
+        """
         memo = {id(part): part for part in self.components().values() if getattr(part, "training_only", False)}
         twin = copy.deepcopy(self, memo)
         for copied in list(memo.values()):

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from dhocl.core.errors import InputError, lacks_memory
-from dhocl.service import images
 from dhocl.service.journal import Entry, Journal, MovedError, Outcome
 from dhocl.service.keeper import Keeper
-from dhocl.service.recovery import Attempts, ReplayError, check_refusal
-from dhocl.service.served import ServedModel, Snapshot
+from dhocl.service.recovery import Attempts, ReplayError
+from dhocl.service.served import ServedModel, Snapshot, as_array
 
 logger = logging.getLogger(__name__)
 
@@ -38,13 +37,11 @@ class Engine:
         journal: Journal,
         keeper: Keeper,
         announce: Callable[[list[tuple[str, Any]]], None],
-        most_pixels: int,
     ) -> None:
         self._served = served
         self._journal = journal
         self._keeper = keeper
         self._announce = announce
-        self._most_pixels = most_pixels
         self._attempts = Attempts()
         self._replaying = False  # entries that were applied before are applied again
         self._began = time.monotonic()
@@ -137,7 +134,7 @@ class Engine:
         self._served.refused += sum(o.state == "refused" for o in outcomes if entries[0].kind == "observation")
         if entries[0].step is None:
             self._settle(step, outcomes)
-        self.snapshot = Snapshot(self._served)
+        self.snapshot = Snapshot(self._served, lagging=bool(self._journal.after(self._served.applied, 1)))
         self._publish(entries, outcomes, version)
 
     def _recover(self, entries: Sequence[Entry], step: int, error: Exception) -> None:
@@ -152,30 +149,25 @@ class Engine:
         self._restore()
 
     def _observe(self, entries: Sequence[Entry]) -> list[Outcome]:
-        outcomes: dict[int, Outcome] = {}
-        arrays: list[np.ndarray] = []
-        learnable: list[Entry] = []
-        for entry in entries:
-            try:
-                arrays.append(self._pixels(entry))
-                learnable.append(entry)
-            except InputError as error:
-                check_refusal(entry, error)
-                outcomes[entry.number] = Outcome(entry.number, "refused", {"reason": str(error)})
+        learnable = [entry for entry in entries if entry.state != "refused"]
+        outcomes = {entry.number: Outcome(entry.number, "refused", entry.outcome or {}) for entry in entries}
         if learnable:
             labels = [(entry.content["name"], entry.content["rank"]) for entry in learnable]
-            for entry, guess in zip(learnable, self._served.learn(arrays, labels), strict=True):
-                outcomes[entry.number] = Outcome(entry.number, "done", {"predicted": guess})
+            before = [entry.outcome or {} for entry in learnable] if entries[0].step is not None else None
+            for entry, found in zip(
+                learnable, self._served.learn(self._images(learnable), labels, before), strict=True
+            ):
+                outcomes[entry.number] = Outcome(entry.number, "done", found)
             self._learned_at.append((time.monotonic(), len(learnable)))
         return [outcomes[entry.number] for entry in entries]
 
-    def _pixels(self, entry: Entry) -> np.ndarray:
-        if entry.state == "refused":
-            raise InputError((entry.outcome or {})["reason"])
-        content = self._journal.image(entry.number)
-        if not isinstance(content, bytes):
-            raise sqlite3.DatabaseError(f"the image of entry {entry.number} is not in the journal")
-        return images.pixels(content, self._served.model.config.image_size, self._most_pixels)
+    def _images(self, entries: Sequence[Entry]) -> list[np.ndarray]:
+        size = self._served.model.config.image_size
+        stored = self._journal.pixels(entries[0].number, entries[-1].number)
+        for entry in entries:
+            if len(stored.get(entry.number, b"")) != 3 * size**2:
+                raise sqlite3.DatabaseError(f"the image of entry {entry.number} is not in the journal")
+        return [as_array(stored[entry.number], size) for entry in entries]
 
     def _revise(self, entry: Entry) -> list[Outcome]:
         try:
@@ -183,7 +175,8 @@ class Engine:
                 raise InputError((entry.outcome or {})["reason"])
             self._served.revise(entry.content)
         except InputError as error:
-            check_refusal(entry, error)
+            if entry.state == "done":  # the model would silently lack it
+                raise ReplayError(f"entry {entry.number} was applied before, and is refused now: {error}") from None
             logger.warning("refused revision %d: %s", entry.number, error)
             return [Outcome(entry.number, "refused", {"reason": str(error)})]
         return [Outcome(entry.number, "done", {})]

@@ -1,26 +1,19 @@
-"""Decode untrusted images. Format and size are checked by the header, before decoding.
-
-All decodes of the process share one budget of pixels, which bounds their memory.
-"""
+"""Decode untrusted images. Format and size are checked by the header, before decoding."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from io import BytesIO
-from threading import Condition, Lock
+from typing import NamedTuple
 
-import numpy as np
 from PIL import Image
 
 from dhocl.core.errors import InputError
-from dhocl.data.images import square
+from dhocl.core.photo import square
 
 MAGIC = {"JPEG": b"\xff\xd8\xff", "PNG": b"\x89PNG\r\n\x1a\n"}
 SCANS = 32  # of a progressive JPEG; each costs time even if it is empty. Encoders write about 10
-THUMBNAIL = 96  # pixels
-AT_ONCE = 25_000_000  # pixels decoded at once, each of up to about 30 bytes; a larger image is decoded alone
+THUMBNAIL = 96  # least side in pixels of the copy for display
 
 
 class TypeRefusedError(InputError):
@@ -28,32 +21,14 @@ class TypeRefusedError(InputError):
 
 
 class SizeRefusedError(InputError):
-    """The image has more bytes or pixels than allowed."""
+    """The image has more bytes or pixels than allowed, or takes too much memory or time."""
 
 
-class Budget:
-    """A number of pixels that threads share. A thread waits until there is room for its image."""
+class Decoded(NamedTuple):
+    """What is kept of an image."""
 
-    def __init__(self, pixels: int) -> None:
-        self._most = self._free = pixels
-        self._turn = Lock()  # only one thread waits for room, so that small images do not overtake a large one for ever
-        self._room = Condition()
-
-    @contextmanager
-    def taken(self, pixels: int) -> Iterator[None]:
-        share = min(pixels, self._most)
-        with self._turn, self._room:
-            self._room.wait_for(lambda: self._free >= share)
-            self._free -= share
-        try:
-            yield
-        finally:
-            with self._room:
-                self._free += share
-                self._room.notify()
-
-
-DECODING = Budget(AT_ONCE)
+    pixels: bytes  # size * size * 3: what the model learns
+    thumbnail: bytes  # a JPEG for display, without metadata or other bytes of the original
 
 
 def kind(content: bytes) -> str | None:
@@ -63,24 +38,19 @@ def kind(content: bytes) -> str | None:
     return next((name for name, magic in MAGIC.items() if content.startswith(magic)), None)
 
 
-def pixels(content: bytes, size: int, most: int, what: str = "the image") -> np.ndarray:
-    """(size, size, 3) uint8. An image of more than `most` pixels is refused."""
-    if kind(content) == "WEBP":  # its decoder allocates the whole image as soon as it is opened: alone
-        with DECODING.taken(AT_ONCE):
-            return square(_opened(content, most, what), size, what)
+def pixels(content: bytes, size: int, most: int, what: str = "the image") -> bytes:
+    """size * size * 3 bytes. An image of more than `most` pixels is refused."""
+    return square(_opened(content, most, what), size, what).tobytes()
+
+
+def decode(content: bytes, size: int, most: int, what: str = "the image") -> Decoded:
+    """The pixels of an image, and a copy of it for display."""
     image = _opened(content, most, what)
-    with DECODING.taken(image.width * image.height):
-        array = square(image, size, what)
-        del image  # its memory is free before another thread decodes
-    return array
-
-
-def thumbnail(content: bytes, most: int, what: str = "the image") -> bytes:
-    """A small JPEG, encoded anew: without metadata or other bytes of the original."""
-    array = pixels(content, THUMBNAIL, most, what)
+    array = square(image, size, what)
+    shown = array if size >= THUMBNAIL else square(image, THUMBNAIL, what)
     file = BytesIO()
-    Image.fromarray(array).save(file, "JPEG", quality=80)
-    return file.getvalue()
+    Image.fromarray(shown).save(file, "JPEG", quality=80)
+    return Decoded(array.tobytes(), file.getvalue())
 
 
 def scans(content: bytes) -> int:

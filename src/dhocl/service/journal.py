@@ -18,12 +18,13 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from dhocl.core.errors import InputError
 from dhocl.core.files import Lock
+from dhocl.service.images import Decoded
 
 State = Literal["queued", "done", "refused"]
 
 IMAGES = 100  # number of newest images kept for display
 ROWS = 10_000  # number of newest entries kept
-VERSION = 1
+VERSION = 2
 SCHEMA = """
 BEGIN;
 CREATE TABLE entries (
@@ -36,18 +37,17 @@ CREATE TABLE entries (
     outcome TEXT  -- JSON
 );
 CREATE INDEX queued ON entries (number) WHERE state = 'queued';
-CREATE TABLE images (number INTEGER PRIMARY KEY, content BLOB NOT NULL);  -- separate: an update rewrites whole rows
+CREATE TABLE images (  -- separate: an update rewrites whole rows
+    number INTEGER PRIMARY KEY,
+    pixels BLOB NOT NULL,
+    thumbnail BLOB NOT NULL
+);
 CREATE TABLE totals (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 INSERT INTO totals VALUES ('observations', 0);
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 COMMIT;
 """
-THUMBNAILS = "CREATE TABLE IF NOT EXISTS thumbnails (number INTEGER PRIMARY KEY, content BLOB NOT NULL)"
 COLUMNS = "number, kind, time, content, state, step, outcome"
-
-
-class FullError(Exception):
-    """The queue is full."""
 
 
 class MovedError(Exception):
@@ -55,6 +55,14 @@ class MovedError(Exception):
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"{path} was moved or deleted: stop the service, put it back, and start again")
+
+
+class Post(NamedTuple):
+    """Entries that are accepted together, all or none."""
+
+    kind: str
+    contents: Sequence[dict[str, Any]]
+    images: Sequence[Decoded] = ()  # of observations, one each
 
 
 class Entry(NamedTuple):
@@ -96,39 +104,40 @@ class Journal:
             self._db.executescript(SCHEMA)
         elif version != VERSION:
             raise InputError(f"{path} was written by another version of dhocl: use that version or a new folder")
-        self._db.execute(THUMBNAILS)  # earlier journals have none
         self._entries("LIMIT 1")
-        self._one("SELECT number, content FROM images LIMIT 1")
+        self._one("SELECT number, pixels, thumbnail FROM images LIMIT 1")
         if not isinstance(self._one("SELECT value FROM totals"), int):
             raise sqlite3.DatabaseError("it has no totals")
         self._queued = int(self._one("SELECT count(*) FROM entries WHERE state = 'queued'"))
 
     # -- for requests that write ----------------------------------------------------------------------------------
 
-    def append(
-        self,
-        kind: str,
-        contents: Sequence[dict[str, Any]],
-        images: Sequence[bytes] = (),
-        room: int | None = None,
-        thumbnails: Sequence[bytes] = (),
-    ) -> list[int]:
-        """Append all entries or none. They are on disk when this returns. FullError if more than `room` would queue."""
-        now, numbers = time.time(), []
+    def append(self, posts: Sequence[Post], room: int | None = None) -> list[list[int] | None]:
+        """Append entries in one transaction. They are on disk when this returns.
+
+        Returns the numbers of each post; None for a post that is not accepted, as more than `room` would be queued.
+        """
+        found: list[list[int] | None] = []
         with self._lock:
-            if room is not None and self._queued + len(contents) > room:
-                raise FullError
+            queued = self._queued
             with self._transaction():
-                for content in contents:
-                    row = (kind, now, json.dumps(content))
-                    cursor = self._db.execute("INSERT INTO entries (kind, time, content) VALUES (?, ?, ?)", row)
-                    numbers.append(int(cursor.lastrowid or 0))
-                self._db.executemany("INSERT INTO images VALUES (?, ?)", zip(numbers, images, strict=bool(images)))
-                small = zip(numbers, thumbnails, strict=bool(thumbnails))
-                self._db.executemany("INSERT INTO thumbnails VALUES (?, ?)", small)
-                if kind == "observation":
-                    self._db.execute("UPDATE totals SET value = value + ?", (len(contents),))
-            self._queued += len(contents)
+                for post in posts:
+                    fits = room is None or queued + len(post.contents) <= room
+                    found.append(self._insert(post) if fits else None)
+                    queued += len(post.contents) if fits else 0
+            self._queued = queued
+        return found
+
+    def _insert(self, post: Post) -> list[int]:
+        now, numbers = time.time(), []
+        for content in post.contents:
+            row = (post.kind, now, json.dumps(content))
+            cursor = self._db.execute("INSERT INTO entries (kind, time, content) VALUES (?, ?, ?)", row)
+            numbers.append(int(cursor.lastrowid or 0))
+        if post.kind == "observation":
+            rows = [(number, *image) for number, image in zip(numbers, post.images, strict=True)]
+            self._db.executemany("INSERT INTO images VALUES (?, ?, ?)", rows)
+            self._db.execute("UPDATE totals SET value = value + ?", (len(numbers),))
         return numbers
 
     @property
@@ -152,10 +161,14 @@ class Journal:
                 )
             self._queued -= self._db.total_changes - before
 
+    def pixels(self, first: int, last: int) -> dict[int, bytes]:
+        """Pixels of the images of these entries, by number."""
+        return dict(self._rows("SELECT number, pixels FROM images WHERE number BETWEEN ? AND ?", first, last))
+
     def prune(self, covered: int) -> None:
         """Delete old images and entries, up to `covered`, which all checkpoints contain."""
         with self._lock, self._transaction():
-            for table, kept in (("images", IMAGES), ("thumbnails", IMAGES), ("entries", ROWS)):
+            for table, kept in (("images", IMAGES), ("entries", ROWS)):
                 old = f"(SELECT number FROM {table} ORDER BY number DESC LIMIT 1 OFFSET ?)"
                 self._db.execute(f"DELETE FROM {table} WHERE number <= ? AND number <= {old}", (covered, kept))
 
@@ -188,11 +201,8 @@ class Journal:
         """
         return bool(self._one(query, applied))
 
-    def image(self, number: int) -> bytes | None:
-        return self._one("SELECT content FROM images WHERE number = ?", number)  # type: ignore[no-any-return]
-
     def thumbnail(self, number: int) -> bytes | None:
-        return self._one("SELECT content FROM thumbnails WHERE number = ?", number)  # type: ignore[no-any-return]
+        return self._one("SELECT thumbnail FROM images WHERE number = ?", number)  # type: ignore[no-any-return]
 
     def close(self) -> None:
         with self._lock:
@@ -236,6 +246,7 @@ def _entry(number: int, kind: str, when: float, content: str, state: State, step
         entry = Entry(number, kind, when, dict(json.loads(content)), state, step, outcome and dict(json.loads(outcome)))
         if kind == "observation":
             whole = isinstance(entry.content["name"], str) and isinstance(entry.content["rank"], str)
+            whole = whole and (state != "done" or isinstance((entry.outcome or {})["right"], dict))
         else:
             whole = kind == "revision"
         whole = whole and state in get_args(State) and isinstance(step, int | None)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dhocl.core.errors import InputError, lacks_memory
+from dhocl.core.errors import lacks_memory
 from dhocl.service.journal import Entry
 
 ATTEMPTS = 2
@@ -51,9 +51,3 @@ class Attempts:
             return Step(refused=True, pause=0.0)
         self._single = last
         return Step(refused=False, pause=pause)
-
-
-def check_refusal(entry: Entry, error: InputError) -> None:
-    """ReplayError if an entry is refused now that was applied before: the model would silently lack it."""
-    if entry.state == "done":
-        raise ReplayError(f"entry {entry.number} was applied before, and is refused now: {error}")

@@ -38,35 +38,46 @@ class ServedModel:
     def taxonomy(self) -> Taxonomy:
         return self.model.taxonomy
 
-    def learn(self, images: Sequence[np.ndarray], labels: Sequence[tuple[str, str]]) -> list[dict[str, Any] | None]:
+    def learn(
+        self,
+        images: Sequence[np.ndarray],
+        labels: Sequence[tuple[str, str]],
+        outcomes: Sequence[dict[str, Any]] | None = None,
+    ) -> list[dict[str, Any]]:
         """Learn a micro-batch of images (size, size, 3) uint8 with labels (name, rank).
 
-        Returns the prediction of each image before learning, at the rank of its label. A new class counts as a mistake.
+        Returns the outcome of each: what was predicted before learning at the rank of its label, and by rank, whether
+        the prediction was right. When it is learned again after a crash, `outcomes` are those of the first time: what
+        was predicted then counts.
         """
         named = [Label(name, self.ranks.index(rank)) for name, rank in labels]
         known = [label in self.taxonomy for label in named]
         before = self.model.observe(as_tensor(images), named).before
-        for row, label in enumerate(named):
-            if not known[row]:
-                self.progress.add(self.ranks[label.level], False)
-            elif before is not None:
-                self._count(before, row, label)
+        if outcomes is None:
+            outcomes = [self._outcome(before, row, label, known[row]) for row, label in enumerate(named)]
+        for outcome in outcomes:
+            for rank, right in outcome["right"].items():
+                self.progress.add(rank, right)
         self.learned += len(labels)
         self.progress.mark(self.learned)
-        return [None if before is None else self._guess(before, row, label) for row, label in enumerate(named)]
+        return list(outcomes)
 
-    def _count(self, before: Beliefs, row: int, true: Label) -> None:
-        """Count correct predictions at the rank of the label and above, where the class was known before."""
-        tree = self.taxonomy
+    def _outcome(self, before: Beliefs | None, row: int, true: Label, known: bool) -> dict[str, Any]:
+        """A new class counts as a mistake at its rank. Else ranks above count too, where the class was known before."""
+        right = {} if known else {self.ranks[true.level]: False}
+        if before is None:
+            return {"predicted": None, "right": right}
+        tree = self.taxonomy  # has grown since `before`, but columns never move
         for level, column in zip(tree.levels, tree.paths[tree.id(true)].tolist(), strict=True):
-            if level in before.levels and UNKNOWN != column < before.levels[level].shape[1]:
-                self.progress.add(self.ranks[level], int(before.levels[level][row].argmax()) == column)
+            if known and level in before.levels and UNKNOWN != column < before.levels[level].shape[1]:
+                right[self.ranks[level]] = int(before.levels[level][row].argmax()) == column
+        return {"predicted": self._guess(before, row, true), "right": right}
 
     def _guess(self, before: Beliefs, row: int, true: Label) -> dict[str, Any] | None:
         """The most probable class of the label's rank, and whether it was right."""
         if true.level not in before.levels:
             return None
-        tree = self.taxonomy  # has grown since `before`, but columns never move
+        tree = self.taxonomy
         probability, column = before.levels[true.level][row].max(0)
         node = int(tree.nodes(true.level)[int(column)])
         return {"name": tree.labels[node].name, "probability": float(probability), "right": node == tree.id(true)}
@@ -114,10 +125,15 @@ class ServedModel:
 
 
 class Snapshot:
-    """A served model after a micro-batch. It never changes, so any thread may read it."""
+    """A served model after a micro-batch. It never changes, so any thread may read it.
 
-    def __init__(self, served: ServedModel) -> None:
-        self._reader = served.model.reader()
+    Args:
+        served: the model.
+        lagging: its predictions may lack the last samples, as there are more to learn.
+    """
+
+    def __init__(self, served: ServedModel, lagging: bool = False) -> None:
+        self._reader = served.model.reader(lagging)
         self.ranks = served.ranks
         self.taxonomy = self._reader.taxonomy
         self.applied = served.applied
@@ -126,10 +142,15 @@ class Snapshot:
         self.progress = served.progress.summary()
         self.history = served.progress.history
 
-    def predict(self, images: Sequence[np.ndarray], confidence: float) -> list[dict[str, Any]]:
-        """A prediction per image; `answer` is the deepest class of the path with at least this confidence."""
+    def predict(self, images: Sequence[np.ndarray], confidence: Sequence[float]) -> list[dict[str, Any]]:
+        """A prediction per image; `answer` is the deepest class of the path with at least its confidence."""
         beliefs = self._reader.beliefs(as_tensor(images))
-        return [describe(beliefs, row, self.taxonomy, self.ranks, confidence) for row in range(len(images))]
+        return [describe(beliefs, row, self.taxonomy, self.ranks, least) for row, least in enumerate(confidence)]
+
+
+def as_array(pixels: bytes, size: int) -> np.ndarray:
+    """(size, size, 3) uint8"""
+    return np.frombuffer(pixels, dtype=np.uint8).reshape(size, size, 3)
 
 
 def as_tensor(images: Sequence[np.ndarray]) -> Tensor:

@@ -17,7 +17,7 @@ from dhocl.service import reports
 from dhocl.service.asking import AskingThread
 from dhocl.service.bodies import Limits
 from dhocl.service.engine import Engine
-from dhocl.service.journal import Journal
+from dhocl.service.journal import Journal, Post
 from dhocl.service.keeper import Keeper, Pace
 from dhocl.service.live import Live
 from dhocl.service.served import ServedModel
@@ -49,7 +49,7 @@ class Service:
         self.ranks = served.ranks
         self.image_size = served.model.config.image_size
         keeper = Keeper(folder / "checkpoints", self.journal, pace, served)
-        self.engine = Engine(served, self.journal, keeper, self._announce, limits.pixels)
+        self.engine = Engine(served, self.journal, keeper, self._announce)
         self._asking = AskingThread(source, lambda: self.engine.snapshot.taxonomy, self._answered) if source else None
 
     def start(self) -> None:
@@ -71,7 +71,8 @@ class Service:
 
     def _answered(self, answer: list[Statement]) -> None:
         """Append an answer of a source to the journal, like everything that changes the model."""
-        self.journal.append("revision", [{"kind": "answer", "said": [to_json(statement) for statement in answer]}])
+        said = [to_json(statement) for statement in answer]
+        self.journal.append([Post("revision", [{"kind": "answer", "said": said}])])
         self.engine.wake()
 
     def _announce(self, news: list[tuple[str, Any]]) -> None:

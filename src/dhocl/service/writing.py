@@ -4,47 +4,60 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Annotated, Any, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, NamedTuple
 
-import anyio
-import anyio.to_thread
-import numpy as np
 from fastapi import FastAPI, HTTPException, Query, Request
 
 from dhocl.core.errors import InputError
 from dhocl.core.taxonomy import Label
 from dhocl.service import images, schema
 from dhocl.service.bodies import read_images, read_observations
-from dhocl.service.journal import FullError, MovedError
+from dhocl.service.decoding import Decoder
+from dhocl.service.journal import MovedError, Post
 from dhocl.service.schema import problems
+from dhocl.service.served import as_array
 from dhocl.service.service import Service
+from dhocl.service.together import Together
 
-T = TypeVar("T")
+AT_ONCE = 64  # images that are predicted at once, and entries that are written at once
 
-AT_ONCE = 2  # images that are checked at once, and predicted at once; others wait in turn
+
+class Asked(NamedTuple):
+    """Images to predict."""
+
+    pixels: list[bytes]
+    confidence: float
 
 
 def add_writing(app: FastAPI, service: Service) -> None:
     limits = service.limits
-    learning, predicting = anyio.CapacityLimiter(AT_ONCE), anyio.CapacityLimiter(AT_ONCE)
+    decoder = Decoder(service.image_size, limits.pixels)
     texts = _list({"type": "string"})
 
-    async def decoded(
-        contents: list[bytes], decode: Callable[[bytes, str], T], limiter: anyio.CapacityLimiter
-    ) -> list[T]:
-        """One image at a time, so that requests with many or slow images let others through."""
-        return [
-            await _in_thread(partial(decode, content, f"image {place}"), limiter)
-            for place, content in enumerate(contents)
-        ]
+    def append(posts: list[Post]) -> list[list[int] | None]:
+        return service.journal.append(posts, limits.queue)
 
-    def small(content: bytes, what: str) -> bytes:
-        return images.thumbnail(content, limits.pixels, what)
+    def predictions(asked: list[Asked]) -> list[list[dict[str, Any]]]:
+        arrays = [as_array(pixels, service.image_size) for each in asked for pixels in each.pixels]
+        confidence = [each.confidence for each in asked for _ in each.pixels]
+        found = iter(service.engine.snapshot.predict(arrays, confidence))
+        return [[next(found) for _ in each.pixels] for each in asked]
 
-    def pixels(content: bytes, what: str) -> np.ndarray:
-        return images.pixels(content, service.image_size, limits.pixels, what)
+    appended = Together(append, lambda post: len(post.contents), AT_ONCE)
+    predicted = Together(predictions, lambda asked: len(asked.pixels), AT_ONCE)
+
+    async def accept(post: Post) -> list[int]:
+        if not service.engine.alive:
+            raise HTTPException(503, "learning has stopped: see the log of the service")
+        with _journal_errors():
+            numbers = await appended(post)
+        if numbers is None:
+            _check_room(len(post.contents), service)
+            raise HTTPException(429, "the queue is full", {"Retry-After": "1"})
+        service.engine.wake()
+        return numbers
 
     @app.post(
         "/observations",
@@ -62,10 +75,10 @@ def add_writing(app: FastAPI, service: Service) -> None:
             _check_rank(observation.rank, service.ranks, f"observation {place}")
         _check_classes({(observation.name, observation.rank) for observation in given}, service)
         _check_room(len(given), service)
-        originals = [observation.image for observation in given]
-        thumbnails = await decoded(originals, small, learning)  # a damaged image is refused here
+        with _refusals():
+            decoded = await decoder.decode([observation.image for observation in given])
         contents = [{"name": o.name, "rank": o.rank} for o in given]
-        numbers = await _appended(service, "observation", contents, originals, thumbnails)
+        numbers = await accept(Post("observation", contents, decoded))
         return {"accepted": numbers, "queued": service.journal.queued}
 
     @app.post(
@@ -79,11 +92,11 @@ def add_writing(app: FastAPI, service: Service) -> None:
     ) -> dict[str, Any]:
         """Predict images at every rank."""
         contents = await read_images(request, limits)
-        arrays = await decoded(contents, pixels, predicting)
-        snapshot = service.engine.snapshot
-        if not len(snapshot.taxonomy):
+        with _refusals():
+            pixels = await decoder.pixels(contents)
+        if not len(service.engine.snapshot.taxonomy):
             raise HTTPException(409, "nothing is learned yet: post observations first")
-        return {"predictions": await _in_thread(lambda: snapshot.predict(arrays, confidence), predicting)}
+        return {"predictions": await predicted(Asked(pixels, confidence))}
 
     @app.post(
         "/taxonomy",
@@ -104,7 +117,7 @@ def add_writing(app: FastAPI, service: Service) -> None:
         if content["kind"] in ("add", "rename"):
             name = content["to"] if content["kind"] == "rename" else content["class"]["name"]
             _check_classes({(name, content["class"]["rank"])}, service)
-        numbers = await _appended(service, "revision", [content])
+        numbers = await accept(Post("revision", [content]))
         return {"accepted": numbers[0]}
 
 
@@ -133,35 +146,23 @@ def _check_room(count: int, service: Service) -> None:
         raise HTTPException(429, f"the queue is full: {queued} entries", {"Retry-After": str(seconds)})
 
 
-async def _appended(
-    service: Service,
-    kind: str,
-    contents: list[dict[str, Any]],
-    images: Sequence[bytes] = (),
-    thumbnails: Sequence[bytes] = (),
-) -> list[int]:
-    if not service.engine.alive:
-        raise HTTPException(503, "learning has stopped: see the log of the service")
+@contextmanager
+def _journal_errors() -> Iterator[None]:
     try:
-        numbers = await anyio.to_thread.run_sync(
-            lambda: service.journal.append(kind, contents, images, service.limits.queue, thumbnails)
-        )
-    except FullError:
-        _check_room(len(contents), service)
-        raise HTTPException(429, "the queue is full", {"Retry-After": "1"}) from None
+        yield
     except MovedError:
         raise HTTPException(503, "the folder of the model was moved, entries are not stored") from None
     except sqlite3.OperationalError:
         raise HTTPException(
             503, "the journal can not be written, entries are not stored", {"Retry-After": "60"}
         ) from None
-    service.engine.wake()
-    return numbers
 
 
-async def _in_thread(work: Callable[[], T], limiter: anyio.CapacityLimiter) -> T:
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Statuses of images that are refused."""
     try:
-        return await anyio.to_thread.run_sync(work, limiter=limiter)
+        yield
     except images.TypeRefusedError as error:
         raise HTTPException(415, str(error)) from None
     except images.SizeRefusedError as error:
