@@ -22,9 +22,9 @@ PHOTO = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
 MOST = 25_000_000
 
 
-def with_decoder(use: Callable[[Decoder], Awaitable[Any]]) -> Any:
+def with_decoder(use: Callable[[Decoder], Awaitable[Any]], most: int = MOST) -> Any:
     async def main() -> Any:
-        return await use(Decoder(32, MOST))
+        return await use(Decoder(32, most))
 
     return anyio.run(main)
 
@@ -35,6 +35,11 @@ def own_process(*_: Any) -> int:
 
 def hang(*_: Any) -> None:
     time.sleep(600)
+
+
+def toil(*_: Any) -> None:
+    while True:
+        pass
 
 
 def crash(*_: Any) -> None:
@@ -57,24 +62,18 @@ def test_images_are_decoded_elsewhere_as_they_would_be_here() -> None:
     with_decoder(use)
 
 
-def test_a_decoder_that_hangs_is_ended_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("work", "limit"), [(toil, "SECONDS"), (hang, "PATIENCE"), (crash, "SECONDS")])
+def test_a_decoder_that_toils_hangs_or_crashes_is_ended_and_others_go_on(
+    work: Callable[..., Any], limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def use(decoder: Decoder) -> None:
-        hanging = (await decoder._each(own_process, [b""]))[0]
-        monkeypatch.setattr(decoding, "SECONDS", 0.5)
-        with pytest.raises(SizeRefusedError, match="image 0 takes more than"):
-            await decoder._each(hang, [b""])
+        process = (await decoder._each(own_process, [b""]))[0]
+        monkeypatch.setattr(decoding, limit, 1)
+        with pytest.raises(InputError, match="image 0 takes too long to decode, or crashes"):
+            await decoder._each(work, [b""])
         monkeypatch.undo()
         with pytest.raises(ProcessLookupError):
-            os.kill(hanging, 0)
-        assert await decoder.pixels([encoded(PHOTO)])
-
-    with_decoder(use)
-
-
-def test_a_decoder_that_crashes_takes_nothing_with_it() -> None:
-    async def use(decoder: Decoder) -> None:
-        with pytest.raises(SizeRefusedError, match="image 0 can not be decoded"):
-            await decoder._each(crash, [b""])
+            os.kill(process, 0)
         assert await decoder.pixels([encoded(PHOTO)])
 
     with_decoder(use)
@@ -86,25 +85,39 @@ def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     async def use(decoder: Decoder) -> None:
         assert await decoder.pixels([large])
         monkeypatch.setattr(decoding, "MEMORY", 150 * 2**20)
-        with pytest.raises(SizeRefusedError, match="too much memory"):
+        with pytest.raises(InputError, match="too much memory"):
             await decoder.pixels([large])
         assert await decoder.pixels([encoded(PHOTO)])
 
     with_decoder(use)
 
 
-def test_few_images_are_decoded_at_once_and_each_request_in_turn() -> None:
+def test_requests_take_turns_and_small_images_do_not_wait_for_large_ones() -> None:
+    small, large = encoded(PHOTO), encoded(np.zeros((2100, 2100, 3), dtype=np.uint8))
+
     async def use(decoder: Decoder) -> None:
         done: list[str] = []
 
-        async def request(name: str, count: int) -> None:
-            await decoder.pixels([encoded(PHOTO)] * count)
+        async def request(name: str, content: bytes, count: int) -> None:
+            await decoder.pixels([content] * count)
             done.append(name)
 
         async with anyio.create_task_group() as tasks:
-            for place in range(decoding.PROCESSES):
-                tasks.start_soon(request, f"large {place}", 40)
-            tasks.start_soon(request, "small", 1)
-        assert done[0] == "small"
+            for _ in range(3):
+                tasks.start_soon(request, "large", large, 6)
+            for _ in range(3):
+                tasks.start_soon(request, "many", small, 20)
+            tasks.start_soon(request, "one", small, 1)
+        assert done[0] == "one"
+        assert done[-3:] == ["large"] * 3
 
     with_decoder(use)
+
+
+def test_what_is_too_large_is_refused() -> None:
+    async def use(decoder: Decoder) -> None:
+        with pytest.raises(SizeRefusedError, match=f"5001 x 5000 pixels: at most {decoder._most}"):
+            await decoder.pixels([encoded(np.zeros((5000, 5001), dtype=np.uint8))])
+
+    with_decoder(use)
+    with_decoder(use, 1000)

@@ -5,26 +5,31 @@ So an image can neither use up the memory of the service, nor crash it, nor keep
 
 from __future__ import annotations
 
+import math
 import resource
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
 import anyio
 import anyio.to_process
 
+from dhocl.core.errors import InputError
 from dhocl.service import images
 from dhocl.service.images import SizeRefusedError
 
 T = TypeVar("T")
 Work = Callable[[bytes, int, int, str], T]
 
-PROCESSES = 2
+SMALL = 4_000_000  # pixels; larger images wait for one another, and small ones do not wait for them
+SMALL_AT_ONCE = 2
 MEMORY = 768 * 2**20  # bytes of a process; an image of 25 megapixels takes up to about 400
-SECONDS = 10.0  # for an image
+SECONDS = 5  # of processor time for an image
+PATIENCE = 60.0  # seconds until an answer must be there, on a busy machine
 
 
 class Decoder:
-    """Decodes images in turn, in the order in which they were given.
+    """Decodes images in turn: small ones in the order in which they were given, and large ones.
 
     Args:
         size: side in pixels of the images that the model learns.
@@ -34,8 +39,9 @@ class Decoder:
     def __init__(self, size: int, most: int) -> None:
         self._size = size
         self._most = most
-        self._turn = anyio.CapacityLimiter(PROCESSES)
-        self._processes = anyio.CapacityLimiter(PROCESSES)  # nobody waits for it: whoever has a turn gets one
+        self._small = anyio.CapacityLimiter(SMALL_AT_ONCE)
+        self._large = anyio.CapacityLimiter(1)
+        self._processes = anyio.CapacityLimiter(SMALL_AT_ONCE + 1)  # nobody waits for it: whoever has a turn gets one
 
     async def decode(self, contents: list[bytes]) -> list[images.Decoded]:
         """InputError if one of them is refused."""
@@ -50,21 +56,29 @@ class Decoder:
         return [await self._one(work, content, f"image {place}") for place, content in enumerate(contents)]
 
     async def _one(self, work: Work[T], content: bytes, what: str) -> T:
-        async with self._turn:
+        async with self._small:
             try:
-                with anyio.fail_after(SECONDS):
-                    given = (work, MEMORY, content, self._size, self._most, what)
-                    return await anyio.to_process.run_sync(_limited, *given, cancellable=True, limiter=self._processes)
-            except TimeoutError:
-                raise SizeRefusedError(f"{what} takes more than {SECONDS:.0f} s to decode: save it anew") from None
-            except anyio.BrokenWorkerProcess:
-                raise SizeRefusedError(f"{what} can not be decoded: save it anew") from None
+                return await self._run(work, content, min(SMALL, self._most), what)
+            except SizeRefusedError:
+                if self._most <= SMALL:
+                    raise
+        async with self._large:
+            return await self._run(work, content, self._most, what)
+
+    async def _run(self, work: Work[T], content: bytes, most: int, what: str) -> T:
+        given = (work, MEMORY, SECONDS, content, self._size, most, what)
+        try:
+            with anyio.fail_after(PATIENCE):
+                return await anyio.to_process.run_sync(_limited, *given, cancellable=True, limiter=self._processes)
+        except (TimeoutError, anyio.BrokenWorkerProcess):
+            raise InputError(f"{what} takes too long to decode, or crashes the decoder: save it anew") from None
 
 
-def _limited(work: Work[T], memory: int, content: bytes, size: int, most: int, what: str) -> T:
-    """In the process that decodes."""
+def _limited(work: Work[T], memory: int, seconds: int, content: bytes, size: int, most: int, what: str) -> T:
+    """In the process that decodes. The system ends it when its time is over."""
     resource.setrlimit(resource.RLIMIT_DATA, (memory, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + seconds, resource.RLIM_INFINITY))
     try:
         return work(content, size, most, what)
     except MemoryError:
-        raise SizeRefusedError(f"{what} takes too much memory to decode: reduce its size") from None
+        raise InputError(f"{what} takes too much memory to decode: reduce its size") from None

@@ -21,7 +21,7 @@ class TypeRefusedError(InputError):
 
 
 class SizeRefusedError(InputError):
-    """The image has more bytes or pixels than allowed, or takes too much memory or time."""
+    """The image has more bytes, pixels or scans than allowed."""
 
 
 class Decoded(NamedTuple):
