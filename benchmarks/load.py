@@ -26,7 +26,7 @@ import numpy as np
 import typer
 from PIL import Image
 from rich.console import Console
-from soak import Server
+from server import Server
 
 from dhocl import Classifier
 from dhocl.core.photo import square
@@ -212,7 +212,7 @@ def main(
         while (learned := clients.metrics()["learned"]) < observations:
             status.update(f"{learned:,} of {observations:,} observations learned")
             clients.learn(least=min(2000, observations - learned))
-        report |= {"learned": clients.metrics()["learned"], "peak_memory_mb": server.peak_megabytes}
+        report |= {"learned": clients.metrics()["learned"], "peak_memory_mb": server.megabytes("VmHWM")}
         server.end(signal.SIGTERM)
     report |= {"cores": len(os.sched_getaffinity(0)), "image_size": image_size, "classes": classes}
     print(json.dumps(report, indent=1))

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -26,12 +25,12 @@ import httpx
 import numpy as np
 import typer
 from PIL import Image
+from server import Server
 
 from dhocl.core import checkpoint
 
 SIZE = 16
 KINDS = ("bird", "fish", "moss")
-START = "from dhocl.cli import main; main()"
 
 
 class Posters:
@@ -94,28 +93,6 @@ class Posters:
             link = {"kind": "link", "child": below, "parent": above}
             if client.post(f"{self.address}/taxonomy", json=link).status_code == 202:
                 self.linked.add(child)
-
-
-class Server:
-    """`dhocl serve` in a separate process."""
-
-    def __init__(self, folder: Path, *options: object) -> None:
-        command = [sys.executable, "-c", START, "serve", "--model", folder, "--port", 0, *options]
-        self._process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        self.address = self._process.stdout.readline().removeprefix("dhocl: ").strip()
-
-    def end(self, how: signal.Signals) -> int:
-        self._process.send_signal(how)
-        return self._process.wait()
-
-    @property
-    def peak_megabytes(self) -> int:
-        """Peak memory of the service, with the processes that decode."""
-        children = Path(f"/proc/{self._process.pid}/task").glob("*/children")
-        processes = [str(self._process.pid), *(child for file in children for child in file.read_text().split())]
-        texts = [Path(f"/proc/{process}/status").read_text() for process in processes]
-        return sum(int(text.split("VmHWM:")[1].split()[0]) for text in texts) // 1024
 
 
 def _png(image: np.ndarray) -> bytes:

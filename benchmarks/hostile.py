@@ -1,0 +1,216 @@
+"""Valid requests to a service that is attacked at the same time.
+
+    python benchmarks/hostile.py [--minutes 10] [--out FILE]
+
+Attackers keep connections silent, send headers and bodies byte by byte, never read events, and post images and JSON
+that cost much. Valid clients learn, predict and read meanwhile. Printed are the latency of valid requests, the number
+of responses by status, and the memory of the service by minute.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import struct
+import tempfile
+import threading
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+import typer
+from load import photographs
+from PIL import Image
+from rich.console import Console
+from server import Server
+
+VALID_EVERY = 0.25  # seconds between the requests of a valid client
+SILENT, LISTENERS = 60, 30
+JSON = {"Content-Type": "application/json"}
+
+
+def encoded(array: np.ndarray, kind: str, **more: Any) -> bytes:
+    file = BytesIO()
+    Image.fromarray(array).save(file, kind, **more)
+    return file.getvalue()
+
+
+def bombs() -> dict[str, bytes]:
+    """Small files that cost much to decode, or claim to."""
+    black = np.zeros((5000, 5000, 3), dtype=np.uint8)
+    progressive = encoded(black, "JPEG", progressive=True)
+    scan = progressive[progressive.rindex(b"\xff\xda") : -2]
+    header = _chunk(b"IHDR", struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0))
+    text = _chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(50_000_000), 9))
+    small = encoded(black[:8, :8], "PNG")
+    frames = [Image.fromarray(black[:500, :500])] * 50
+    animated = BytesIO()
+    frames[0].save(animated, "WEBP", save_all=True, append_images=frames[1:])
+    return {
+        "25 megapixels, WebP": encoded(black, "WEBP", lossless=True),
+        "25 megapixels, JPEG of 32 scans": progressive[:-2] + 22 * scan + progressive[-2:],
+        "JPEG of 3,000 scans": progressive[:-2] + 3000 * scan + progressive[-2:],
+        "PNG of 900 megapixels": b"\x89PNG\r\n\x1a\n" + header + _chunk(b"IDAT", zlib.compress(bytes(10**7))),
+        "PNG with 50 MB of text": small[:33] + text + small[33:],
+        "animated WebP": animated.getvalue(),
+        "CMYK": encoded(np.asarray(Image.fromarray(black[:2000, :2000]).convert("CMYK")), "JPEG"),
+        "16 bit": encoded(np.zeros((2000, 2000), dtype=np.uint16), "PNG"),
+        "truncated": progressive[: len(progressive) // 2],
+    }
+
+
+def _chunk(name: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+
+class Clients:
+    """Threads that repeat what they do until the end, valid and hostile ones."""
+
+    def __init__(self, address: str, seconds: float) -> None:
+        self.address = address
+        self.latency: dict[str, list[float]] = {}
+        self.statuses: Counter[str] = Counter()
+        self._end = time.monotonic() + seconds
+        self._threads: list[threading.Thread] = []
+
+    def repeat(self, what: Callable[[httpx.Client], httpx.Response | None], valid: str = "", every: float = 0) -> None:
+        def work() -> None:
+            client = httpx.Client(base_url=self.address, timeout=60)
+            while time.monotonic() < self._end:
+                began = time.perf_counter()
+                try:
+                    self._count(valid or "hostile", what(client), time.perf_counter() - began)
+                except (httpx.HTTPError, OSError) as error:
+                    self.statuses[f"{'valid' if valid else 'hostile'} {type(error).__name__}"] += 1
+                time.sleep(every)
+
+        self._threads.append(threading.Thread(target=work, daemon=True))
+        self._threads[-1].start()
+
+    def _count(self, who: str, answer: httpx.Response | None, seconds: float) -> None:
+        if answer is not None:
+            self.statuses[f"{'hostile' if who == 'hostile' else 'valid'} {answer.status_code}"] += 1
+            if who != "hostile":
+                self.latency.setdefault(who, []).append(seconds)
+
+    @property
+    def running(self) -> bool:
+        return time.monotonic() < self._end
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join(timeout=60)
+
+
+def drip(address: str, start: bytes, piece: bytes) -> None:
+    """A request that never ends, piece by piece, until the service closes the connection."""
+    host = urlsplit(address)
+    with socket.create_connection((host.hostname, host.port), timeout=60) as connection, suppress(OSError):
+        connection.sendall(start)
+        for _ in range(600):
+            connection.sendall(piece)
+            time.sleep(1)
+
+
+def attack(clients: Clients, images: dict[str, bytes]) -> None:
+    address = clients.address
+    post = b"POST /observations HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n"
+    post += b"Content-Type: application/json\r\n\r\n"
+    for _ in range(SILENT):
+        clients.repeat(lambda _: drip(address, b"", b""))
+    for start, piece in (
+        (b"GET / HTTP/1.1\r\nX: ", b"x"),
+        (post, b" "),
+        (b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n", b""),
+    ):
+        for _ in range(LISTENERS):
+            clients.repeat(lambda _, start=start, piece=piece: drip(address, start, piece))
+    for content in images.values():
+        files = {"image": ("x", content)}
+        clients.repeat(lambda client, files=files: client.post("/predict", files=files), every=0.5)
+        clients.repeat(
+            lambda client, files=files: client.post(
+                "/observations", files=files, data={"name": "bomb", "rank": "kind"}
+            ),
+            every=0.5,
+        )
+    large = b'{"kind":"link","child":' + b"[" * 10_000_000
+    clients.repeat(lambda client: client.post("/taxonomy", content=large, headers=JSON), every=1)
+    values = b'{"images":[' + b'"",' * 2_000_000 + b'""]}'
+    clients.repeat(lambda client: client.post("/predict", content=values, headers=JSON), every=1)
+    clients.repeat(lambda client: client.get("/observations/1/thumbnail"), every=0.05)
+    odd = {"Content-Type": "multipart/form-data; boundary=x; charset=undefined"}
+    clients.repeat(lambda client: client.post("/predict", content=b"--x\r\n", headers=odd), every=0.2)
+    clients.repeat(lambda client: client.post("/taxonomy", content=b"{}", headers={"Origin": "http://[::1"}), every=0.2)
+
+
+def use(clients: Clients, photos: list[bytes]) -> None:
+    rng = np.random.default_rng(0)
+
+    def observe(client: httpx.Client) -> httpx.Response:
+        chosen = rng.integers(0, len(photos), 2)
+        files = [("image", ("x.jpg", photos[i])) for i in chosen]
+        data = {"name": [f"species {i % 20}" for i in chosen], "rank": ["species"] * 2}
+        return client.post("/observations", files=files, data=data)
+
+    clients.repeat(observe, "observe", VALID_EVERY)
+    for _ in range(2):
+        clients.repeat(
+            lambda client: client.post(
+                "/predict", files={"image": ("x.jpg", photos[int(rng.integers(0, len(photos)))])}
+            ),
+            "predict",
+            VALID_EVERY,
+        )
+    for path in ("/health", "/metrics", "/taxonomy", "/observations/recent?n=20"):
+        clients.repeat(lambda client, path=path: client.get(path), f"GET {path.partition('?')[0]}", VALID_EVERY)
+
+
+def main(
+    minutes: Annotated[float, typer.Option(help="How long to attack.")] = 10.0,
+    out: Annotated[Path | None, typer.Option(help="Also write the numbers as JSON.")] = None,
+) -> None:
+    photos, images = photographs(32), bombs()
+    with tempfile.TemporaryDirectory() as folder, Console(stderr=True).status(f"attacking for {minutes:g} minutes"):
+        server = Server(Path(folder) / "model", "--levels", "kind,species", "--image-size", 64)
+        with httpx.Client(base_url=server.address, timeout=60) as client:
+            files = {"image": ("x.jpg", photos[0])}
+            client.post("/observations", files=files, data={"name": "species 0", "rank": "species"}).raise_for_status()
+            while client.get("/metrics").json()["learned"] < 1:
+                time.sleep(0.1)
+        clients = Clients(server.address, 60 * minutes)
+        use(clients, photos)
+        attack(clients, images)
+        memory = []
+        while clients.running:
+            time.sleep(min(60.0, 60 * minutes / 4))
+            memory.append(server.megabytes())
+        clients.join()
+        learned = httpx.get(f"{server.address}/metrics").json()["learned"]
+        server.end(signal.SIGTERM)
+    found = {
+        name: {"requests": len(taken), **{f"p{p}_ms": round(1000 * float(np.percentile(taken, p))) for p in (50, 99)}}
+        for name, taken in clients.latency.items()
+    }
+    report = {
+        "valid": found,
+        "statuses": dict(sorted(clients.statuses.items())),
+        "memory_mb": memory,
+        "learned": learned,
+    }
+    print(json.dumps(report, indent=1))
+    if out:
+        out.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)
