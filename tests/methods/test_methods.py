@@ -72,7 +72,8 @@ def test_each_loss_that_a_method_offers_runs_and_has_an_effect(name: str) -> Non
         assert any((one[level] != other[level]).any() for level in one), "two losses make the same learner"
 
 
-RATES = {"lr_backbone": 1e-4, "lr_heads": 1e-3, "weight_decay": 1e-4}
+RATES = {"lr_backbone": 1e-4, "lr_heads": 3e-3, "weight_decay": 1e-4}
+SLOW = {"lr_backbone": 1e-5}
 REPLAY = RATES | {"loss": "haf", "average": "level"}
 CLIB = REPLAY | {"period": 0, "decay": 0.9, "quota": "class"}
 ANALYTIC = {"gamma": 1.0, "expansion": 0, "normalise": True, "exposed_labels": True, "analytic_tau": 0.3}
@@ -104,17 +105,19 @@ AMBER = {
 }
 DEFAULTS = {
     "amber": AMBER,
-    **dict.fromkeys(("er", "er_ace", "cbrs", "finetune"), REPLAY),
+    **dict.fromkeys(("er", "er_ace", "cbrs"), REPLAY),
     "halo": HALO,
     "halo_printed": PRINTED,
     "derpp": REPLAY | {"alpha": 0.5, "beta": 1.0},
-    "gdumb": REPLAY | {"every": 0, "epochs": 10},
+    "gdumb": REPLAY | SLOW | {"every": 0, "epochs": 10},
     "mir": REPLAY | {"candidates": 50, "virtual_lr": 1e-3},
     "gss": REPLAY | {"subset": 10},
     "clib": CLIB,
     "rm": REPLAY | {"every": 0, "memory_epochs": 1},
-    "plfms": CLIB | {"threshold": 0.8},
-    "icarl_sdc": RATES | {"every": 0, "means": "running", "sigma": 0.2, "own_label": True, "ncm_tau": 0.05},
+    "plfms": CLIB | SLOW | {"threshold": 0.8},
+    "icarl_sdc": RATES
+    | SLOW
+    | {"lr_heads": 1e-3, "every": 0, "means": "running", "sigma": 0.2, "own_label": True, "ncm_tau": 0.05},
     "lwf": REPLAY | {"every": 0, "distillation": 1.0, "temperature": 2.0},
     "ewc": REPLAY | {"every": 0, "penalty": 1e4, "fisher_rate": 0.5},
     "icicle": REPLAY | PROTOTYPES | {"every": 0, "prototypes": 3, "distillation": 0.25, "top_patches": 0.03},
@@ -127,10 +130,11 @@ DEFAULTS = {
     | {"rotations": 1, "base_rate": 0.9, "mixup": 0.2, "most_mixed": 0.6}
     | {"instance_temperature": 0.07, "prototype_temperature": 0.5},
     "nsce": REPLAY | {"every": 0, "spread": 0.01, "separation": 0.1, "momentum": 0.95, "threshold": 0.2},
-    "ccl_dc": REPLAY | {"loss": "multi_ce", "distillation": 2.0, "temperature": 4.0, "views": 4},
+    "ccl_dc": REPLAY | SLOW | {"loss": "multi_ce", "distillation": 2.0, "temperature": 4.0, "views": 4},
     "onlora": REPLAY
     | {"loss": "multi_ce", "lr_backbone": 3e-3, "rank": 4, "penalty": 2000.0, "memory": "reservoir", "hard": 4}
     | {"window": 5, "plateau_mean": 1.0, "plateau_variance": 0.01},
+    "finetune": REPLAY | SLOW,
     "joint": REPLAY | {"every": 0, "epochs": 2},
 }
 

@@ -14,7 +14,7 @@ from dhocl.methods.derpp import DERpp, DerppSettings
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.methods.er_ace import ERACE
 from dhocl.methods.ewc import EWC, EwcSettings
-from dhocl.methods.finetune import Finetune
+from dhocl.methods.finetune import Finetune, FinetuneSettings
 from dhocl.methods.gacil import GACIL, GacilSettings
 from dhocl.methods.gdumb import GDumb, GdumbSettings
 from dhocl.methods.gss import GSS, GssSettings
@@ -69,6 +69,6 @@ METHODS: dict[str, Method] = {
     "ccl_dc": Method(CCLDC, CclDcSettings, "two networks distil each other", "Wang, CVPR 2024"),
     "onlora": Method(OnLoRA, OnLoraSettings, "LoRA, merged at loss plateaus", "Wei, WACV 2025"),
     "halo_printed": Method(HALO, PrintedSettings, "HALO as published", "Wang, ICML 2026"),
-    "finetune": Method(Finetune, ReplaySettings, "no memory: lower bound", "-"),
+    "finetune": Method(Finetune, FinetuneSettings, "no memory: lower bound", "-"),
     "joint": Method(Joint, JointSettings, "stores everything: upper bound", "-"),
 }

@@ -26,6 +26,7 @@ Views = Sequence[Sequence[Output]]  # [view][batch]: the plain view first, then 
 class CclDcSettings(ReplaySettings):
     """`views` is the length of the chain. A step costs 2 (1 + views) steps of plain replay: 10 for the full chain."""
 
+    lr_backbone: float = 1e-5
     loss: Literal["multi_ce", "hxe", "soft_ce", "haf"] = "multi_ce"  # not hcon: it makes its own views
     distillation: float = 2.0
     temperature: float = 4.0

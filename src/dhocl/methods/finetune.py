@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from dhocl.methods.er import ER
+from dataclasses import dataclass
+
+from dhocl.methods.er import ER, ReplaySettings
 from dhocl.nn.memory import Memory, Reservoir
+
+
+@dataclass(frozen=True)
+class FinetuneSettings(ReplaySettings):
+    lr_backbone: float = 1e-5
 
 
 class Finetune(ER):

@@ -16,6 +16,7 @@ from dhocl.nn.memory import Memory
 
 @dataclass(frozen=True)
 class GdumbSettings(ReplaySettings, PeriodicSettings):
+    lr_backbone: float = 1e-5
     epochs: int = 10  # per round of training, over the memory
 
     positive = frozenset({"epochs"})

@@ -28,6 +28,8 @@ from dhocl.nn.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class IcarlSettings(TrainSettings, PeriodicSettings):
+    lr_backbone: float = 1e-5
+    lr_heads: float = 1e-3
     means: Literal["running", "exemplars"] = "running"  # over all labelled samples, or over the stored images
     sigma: float = 0.2  # kernel width of the drift compensation, for unit features
     own_label: bool = True  # the target of a row's own class is 1 even if the class is old; false: as in iCaRL

@@ -16,6 +16,7 @@ from dhocl.nn.learner import Batch, Setup, Stateful
 
 @dataclass(frozen=True)
 class PlfmsSettings(ClibSettings):
+    lr_backbone: float = 1e-5
     threshold: float = 0.8  # smallest probability of a pseudo-label; above 1 the memory is CLIB's
 
 

@@ -37,7 +37,7 @@ class TrainSettings(Settings):
     """Settings of all methods that train a network."""
 
     lr_backbone: float = 1e-4
-    lr_heads: float = 1e-3
+    lr_heads: float = 3e-3
     weight_decay: float = 1e-4
 
 
