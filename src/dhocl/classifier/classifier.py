@@ -5,43 +5,26 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from dhocl.classifier.evaluation import Evaluation, Evaluator
+from dhocl.classifier.prediction import Prediction, name_predictions
 from dhocl.core import checkpoint, outside
-from dhocl.core.decode import Beliefs
-from dhocl.core.errors import InputError, check_least, usable
+from dhocl.core.decode import Decoding
+from dhocl.core.errors import InputError, check_choice, check_least, usable
 from dhocl.core.files import locked
-from dhocl.core.taxonomy import UNKNOWN, Label, Taxonomy
+from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.data.images import to_pixels
 from dhocl.knowledge import KnowledgeSource, open_tree
 from dhocl.model import Model, ModelConfig, Revision
 from dhocl.nn.learner import Learner
 
 AT_ONCE = 250  # images predicted at once
-
-
-class Guess(NamedTuple):
-    """A class and its probability."""
-
-    name: str
-    probability: float
-
-
-class Prediction(NamedTuple):
-    """What one image shows.
-
-    `levels` has the most probable class of each level, with levels treated as independent. `path` is the most probable
-    path of the known tree, level -> name, and `probability` the probability of that path.
-    """
-
-    levels: dict[str, Guess]
-    path: dict[str, str]
-    probability: float
 
 
 class Classifier:
@@ -63,7 +46,7 @@ class Classifier:
         settings: of the method, those that differ from its defaults.
 
     A class that neither `tree` nor `source` knows is learned all the same. `link`, `unlink`, `add`, `rename` and
-    `merge` revise the tree at any time.
+    `merge` revise the tree at any time. `learned` holds the ids of the files that `dhocl learn` has learned.
 
     Example:
         >>> import numpy as np
@@ -117,6 +100,7 @@ class Classifier:
             backbone=None if isinstance(backbone, str) else backbone,
         )
         self.batch = batch
+        self.learned = torch.empty(0, dtype=torch.long)
 
     def __repr__(self) -> str:
         return f"Classifier{repr(self.model).removeprefix('Model')}"
@@ -137,25 +121,49 @@ class Classifier:
             images: paths, PIL images, arrays (H, W, 3) or tensors (3, H, W), or a batch of these.
             labels: a pair (name, level) for each image, such as `("robin", "species")`.
         """
-        x = self.pixels(images)
-        named = [self._label(label) for label in labels]
-        if len(x) != len(named):
-            raise InputError(f"{len(x)} images, but {len(named)} labels: give one label for each image")
+        x, named = self._paired(images, labels)
         for start in range(0, len(x), self.batch):
             self.model.observe(x[start : start + self.batch], named[start : start + self.batch])
 
-    def predict(self, images: Any) -> list[Prediction]:
-        """What each image shows, at every level met so far."""
+    def predict(self, images: Any, *, decode: Decoding = "path", top: int = 1) -> list[Prediction]:
+        """What each image shows, at every level met so far.
+
+        Args:
+            images: as for `learn`.
+            decode: "path" predicts classes on one path of the tree, "level" treats the levels as independent.
+            top: classes per level; all but the first are `alternatives`.
+        """
+        check_choice("decode", decode, ("level", "path"))
+        check_least("top", top, 1)
         found: list[Prediction] = []
         with self.model.resting():
             for x in torch.split(self.pixels(images), AT_ONCE):
-                found += self._predictions(self.model.beliefs(x))
+                found += name_predictions(self.model.beliefs(x), self.taxonomy, self.levels, decode, top)
         return found
 
-    def probabilities(self, images: Any) -> dict[int, Tensor]:
-        """(images, classes) per level, levels treated as independent; classes as in `taxonomy.nodes(level)`."""
+    def evaluate(self, images: Any, labels: Iterable[tuple[str, str]], *, decode: Decoding = "path") -> Evaluation:
+        """Compare predictions with labels.
+
+        Args:
+            images: as for `learn`.
+            labels: a pair (name, level) for each image. What lies above a label follows from the tree.
+            decode: as for `predict`.
+
+        Images of classes that were never learned are counted apart.
+        """
+        x, named = self._paired(images, labels)
+        check_choice("decode", decode, ("level", "path"))
+        evaluator = Evaluator(self.taxonomy, self.levels, decode)
         with self.model.resting():
-            return self.model.probabilities(self.pixels(images), "level")
+            for start in range(0, len(x), AT_ONCE):
+                truths = [{label.level: label.name} for label in named[start : start + AT_ONCE]]
+                evaluator.add(self.model.beliefs(x[start : start + AT_ONCE]), truths)
+        return evaluator.result()
+
+    def probabilities(self, images: Any, *, decode: Decoding = "path") -> dict[int, Tensor]:
+        """(images, classes) per level, by path or with levels independent; classes as in `taxonomy.nodes(level)`."""
+        with self.model.resting():
+            return self.model.probabilities(self.pixels(images), decode)
 
     def reader(self) -> Classifier:
         """A copy for prediction, which stays as it is while this one learns on, in another thread if need be."""
@@ -208,11 +216,12 @@ class Classifier:
             classifier = cls.__new__(cls)
             classifier.model = Model.from_state(state["model"], source=source, backbone=backbone)
             classifier.batch = state.get("batch", 32)
+            classifier.learned = state.get("learned", torch.empty(0, dtype=torch.long))
             return classifier
 
     def state_dict(self) -> dict[str, Any]:
         """What `save` writes: nested dicts of tensors and JSON values."""
-        return {"model": self.model.state_dict(), "batch": self.batch}
+        return {"model": self.model.state_dict(), "batch": self.batch, "learned": self.learned}
 
     def pixels(self, images: Any) -> Tensor:
         """Images as `learn` takes them -> (n, 3, size, size) uint8."""
@@ -226,22 +235,12 @@ class Classifier:
             raise InputError("no image given")
         return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous()
 
-    def _predictions(self, beliefs: Beliefs) -> list[Prediction]:
-        best = {level: p.max(1) for level, p in beliefs.levels.items()}
-        paths, scores = beliefs.best_path()
-        found = []
-        for row, (path, score) in enumerate(zip(paths.tolist(), scores.tolist(), strict=True)):
-            guesses = {
-                self.levels[level]: Guess(self._name(level, int(top.indices[row])), float(top.values[row]))
-                for level, top in best.items()
-            }
-            named = {
-                self.levels[level]: self._name(level, column)
-                for level, column in zip(self.taxonomy.levels, path, strict=True)
-                if column != UNKNOWN
-            }
-            found.append(Prediction(guesses, named, score))
-        return found
+    def _paired(self, images: Any, labels: Iterable[tuple[str, str]]) -> tuple[Tensor, list[Label]]:
+        x = self.pixels(images)
+        named = [self._label(label) for label in labels]
+        if len(x) != len(named):
+            raise InputError(f"{len(x)} images, but {len(named)} labels: give one label for each image")
+        return x, named
 
     def _label(self, label: tuple[str, str]) -> Label:
         if isinstance(label, str) or len(label) != 2:
@@ -250,6 +249,3 @@ class Classifier:
         if level not in self.levels:
             raise InputError(f"{name!r} has the unknown level {level!r}: choose one of {', '.join(self.levels)}")
         return Label(name, self.levels.index(level))
-
-    def _name(self, level: int, column: int) -> str:
-        return self.taxonomy.labels[int(self.taxonomy.nodes(level)[column])].name
