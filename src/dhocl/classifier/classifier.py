@@ -7,19 +7,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from dhocl.classifier.evaluation import Evaluation, Evaluator
+from dhocl.classifier.inputs import as_pixels
 from dhocl.classifier.prediction import Prediction, name_predictions
 from dhocl.core import checkpoint, outside
 from dhocl.core.decode import Decoding
 from dhocl.core.errors import InputError, check_choice, check_least, usable
 from dhocl.core.files import locked
 from dhocl.core.taxonomy import Label, Taxonomy
-from dhocl.data.images import to_pixels
+from dhocl.data.vectors import read_vectors
 from dhocl.knowledge import KnowledgeSource, open_tree
 from dhocl.model import Model, ModelConfig, Revision
 from dhocl.nn.learner import Learner
@@ -35,7 +34,8 @@ class Classifier:
         tree: a `tree.tsv` file that says what lies below what.
         source: a knowledge source (`dhocl.knowledge`) that is asked about classes that `tree` does not have.
         method: a name of `dhocl list methods`, `module:Class`, or a class derived from `Learner`.
-        backbone: a name of `dhocl list backbones`, `module:function`, or a network (see `dhocl.backbones.wrap`).
+        backbone: a name of `dhocl list backbones`, `module:function`, or a network (see `dhocl.backbones.wrap`);
+            `features:512` for vectors of 512 numbers instead of images (`learn_features`).
         image_size: images are scaled to squares of this side.
         buffer: images that may be kept for replay.
         batch: images learned in one step.
@@ -121,9 +121,22 @@ class Classifier:
             images: paths, PIL images, arrays (H, W, 3) or tensors (3, H, W), or a batch of these.
             labels: a pair (name, level) for each image, such as `("robin", "species")`.
         """
-        x, named = self._paired(images, labels)
-        for start in range(0, len(x), self.batch):
-            self.model.observe(x[start : start + self.batch], named[start : start + self.batch])
+        self._learn(self.pixels(images), labels)
+
+    def learn_features(self, features: Any, labels: Iterable[tuple[str, str]]) -> None:
+        """Learn from feature vectors of an encoder of your own, once. The backbone must be `features:DIM`.
+
+        Args:
+            features: an array or tensor (n, DIM), or a `.npy` or Parquet file of one.
+            labels: a pair (name, level) for each vector.
+
+        Example:
+            >>> classifier = Classifier(["species"], backbone="features:2", method="acil")
+            >>> classifier.learn_features([[1, 0], [0, 1]], [("robin", "species"), ("tit", "species")])
+            >>> classifier.predict_features([[0.9, 0.2]])[0].path
+            {'species': 'robin'}
+        """
+        self._learn(self.vectors(features), labels)
 
     def predict(self, images: Any, *, decode: Decoding = "path", top: int = 1) -> list[Prediction]:
         """What each image shows, at every level met so far.
@@ -133,25 +146,24 @@ class Classifier:
             decode: "path" predicts classes on one path of the tree, "level" treats the levels as independent.
             top: classes per level; all but the first are `alternatives`.
         """
-        check_choice("decode", decode, ("level", "path"))
-        check_least("top", top, 1)
-        found: list[Prediction] = []
-        with self.model.resting():
-            for x in torch.split(self.pixels(images), AT_ONCE):
-                found += name_predictions(self.model.beliefs(x), self.taxonomy, self.levels, decode, top)
-        return found
+        return self._predict(self.pixels(images), decode, top)
+
+    def predict_features(self, features: Any, *, decode: Decoding = "path", top: int = 1) -> list[Prediction]:
+        """`predict` for feature vectors."""
+        return self._predict(self.vectors(features), decode, top)
 
     def evaluate(self, images: Any, labels: Iterable[tuple[str, str]], *, decode: Decoding = "path") -> Evaluation:
         """Compare predictions with labels.
 
         Args:
-            images: as for `learn`.
+            images: as for `learn`, or as for `learn_features`.
             labels: a pair (name, level) for each image. What lies above a label follows from the tree.
             decode: as for `predict`.
 
         Images of classes that were never learned are counted apart.
         """
-        x, named = self._paired(images, labels)
+        x = self.pixels(images) if self.model.backbone.takes_images else self.vectors(images)
+        named = self._labels(labels, len(x))
         check_choice("decode", decode, ("level", "path"))
         evaluator = Evaluator(self.taxonomy, self.levels, decode)
         with self.model.resting():
@@ -213,11 +225,18 @@ class Classifier:
         with usable(Path(folder), checkpoint.ADVICE):
             if state["model"]["sourced"] and source is None:
                 raise InputError(f"the model in {folder} had a knowledge source of its own: give it as source=")
-            classifier = cls.__new__(cls)
-            classifier.model = Model.from_state(state["model"], source=source, backbone=backbone)
-            classifier.batch = state.get("batch", 32)
-            classifier.learned = state.get("learned", torch.empty(0, dtype=torch.long))
-            return classifier
+            return cls.from_state(state, source=source, backbone=backbone)
+
+    @classmethod
+    def from_state(
+        cls, state: dict[str, Any], *, source: KnowledgeSource | None = None, backbone: nn.Module | None = None
+    ) -> Classifier:
+        """A classifier from what `state_dict` returned."""
+        classifier = cls.__new__(cls)
+        classifier.model = Model.from_state(state["model"], source=source, backbone=backbone)
+        classifier.batch = state.get("batch", 32)
+        classifier.learned = state.get("learned", torch.empty(0, dtype=torch.long))
+        return classifier
 
     def state_dict(self) -> dict[str, Any]:
         """What `save` writes: nested dicts of tensors and JSON values."""
@@ -225,22 +244,36 @@ class Classifier:
 
     def pixels(self, images: Any) -> Tensor:
         """Images as `learn` takes them -> (n, 3, size, size) uint8."""
-        size = self.model.config.image_size
-        if isinstance(images, Tensor) and images.dtype == torch.uint8 and images.shape[1:] == (3, size, size):
-            return images
-        single = isinstance(images, (str, Path, Image.Image)) or getattr(images, "ndim", 4) == 3
-        given = [images] if single else images
-        pixels = [to_pixels(image, size, f"image {place}") for place, image in enumerate(given)]
-        if not pixels:
-            raise InputError("no image given")
-        return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous()
+        if not self.model.backbone.takes_images:
+            raise InputError("this model takes feature vectors, not images: use learn_features and predict_features")
+        return as_pixels(images, self.model.config.image_size)
 
-    def _paired(self, images: Any, labels: Iterable[tuple[str, str]]) -> tuple[Tensor, list[Label]]:
-        x = self.pixels(images)
+    def vectors(self, features: Any) -> Tensor:
+        """Feature vectors as `learn_features` takes them -> (n, dim, 1, 1) float32."""
+        backbone = self.model.backbone
+        if backbone.takes_images:
+            raise InputError("this model takes images: for feature vectors, make one with backbone='features:DIM'")
+        return read_vectors(features, backbone.dim)[:, :, None, None]
+
+    def _learn(self, x: Tensor, labels: Iterable[tuple[str, str]]) -> None:
+        named = self._labels(labels, len(x))
+        for start in range(0, len(x), self.batch):
+            self.model.observe(x[start : start + self.batch], named[start : start + self.batch])
+
+    def _predict(self, x: Tensor, decode: Decoding, top: int) -> list[Prediction]:
+        check_choice("decode", decode, ("level", "path"))
+        check_least("top", top, 1)
+        found: list[Prediction] = []
+        with self.model.resting():
+            for part in torch.split(x, AT_ONCE):
+                found += name_predictions(self.model.beliefs(part), self.taxonomy, self.levels, decode, top)
+        return found
+
+    def _labels(self, labels: Iterable[tuple[str, str]], images: int) -> list[Label]:
         named = [self._label(label) for label in labels]
-        if len(x) != len(named):
-            raise InputError(f"{len(x)} images, but {len(named)} labels: give one label for each image")
-        return x, named
+        if len(named) != images:
+            raise InputError(f"{images} images, but {len(named)} labels: give one label for each image")
+        return named
 
     def _label(self, label: tuple[str, str]) -> Label:
         if isinstance(label, str) or len(label) != 2:

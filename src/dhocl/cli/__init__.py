@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dhocl import __version__
+import dhocl
 from dhocl.cli.download import download
 from dhocl.cli.evaluate import evaluate
 from dhocl.cli.learn import learn
@@ -32,7 +32,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"dhocl {__version__}")
+        print(f"dhocl {dhocl.__version__}")
         raise typer.Exit
 
 

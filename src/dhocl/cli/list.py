@@ -59,8 +59,9 @@ def _backbones() -> Rows:
 
     ours = [(name, info.summary) for name, info in BACKBONES.items()]
     hub = ("hub:NAME", "a model of a hub or of a local folder, with transformers: pip install 'dhocl[hub]'")
+    own = ("features:DIM", "no network: feature vectors of your own encoder (`Classifier.learn_features`)")
     more = [(name, f"{about} ({package})") for name, about, package in announced("backbone", BACKBONES, find_backbone)]
-    return ("backbone", "what it is"), [*ours, hub, *more]
+    return ("backbone", "what it is"), [*ours, hub, own, *more]
 
 
 def _recipes() -> Rows:
