@@ -18,6 +18,7 @@ from dhocl.core.decode import Decoding
 from dhocl.core.errors import InputError, check_choice, check_least, usable
 from dhocl.core.files import locked
 from dhocl.core.taxonomy import Label, Taxonomy
+from dhocl.data.folder import find_level
 from dhocl.data.vectors import read_vectors
 from dhocl.knowledge import KnowledgeSource, open_tree
 from dhocl.model import Model, ModelConfig, Revision
@@ -279,6 +280,6 @@ class Classifier:
         if isinstance(label, str) or len(label) != 2:
             raise InputError(f"the label {label!r} is not a pair: write it as (name, level)")
         name, level = label
-        if level not in self.levels:
+        if (known := find_level(level, self.levels)) is None:
             raise InputError(f"{name!r} has the unknown level {level!r}: choose one of {', '.join(self.levels)}")
-        return Label(name, self.levels.index(level))
+        return Label(name, self.levels.index(known))

@@ -10,6 +10,8 @@ from dhocl.core.taxonomy import Label
 
 ALIKE = 0.9  # ratio of `SequenceMatcher` from which on two names may be the same; 1 if they are equal
 
+END = 3  # letters
+
 
 def questions(labels: Mapping[Label, int], known: Iterable[Label], levels: Sequence[str]) -> Iterator[str]:
     """A question for each new label that is known at another level, or nearly equal to a known or more frequent one.
@@ -28,17 +30,19 @@ def questions(labels: Mapping[Label, int], known: Iterable[Label], levels: Seque
     """
     there = set(known)
     at: defaultdict[str, set[int]] = defaultdict(set)  # name in lower case -> levels where it is known
-    alike: defaultdict[tuple[int, str], list[Label]] = defaultdict(list)  # level and first letter -> labels
+    alike: defaultdict[tuple[int, str], list[Label]] = defaultdict(list)  # level and end of a name -> labels
     for label in {*there, *labels}:
         at[_key(label.name)] |= {label.level} if label in there else set()
-        alike[label.level, _key(label.name)[:1]].append(label)
+        for end in _ends(label.name):
+            alike[label.level, end].append(label)
     counts = Counter(labels) + Counter(dict.fromkeys(there, 1_000_000_000))
     for label, count in labels.items():
         if label in there:
             continue
         start = f"{label.name!r} ({levels[label.level]}, images: {count}) is new"
-        others = (other for other in alike[label.level, _key(label.name)[:1]] if _before(other, label, counts))
-        if (nearest := _nearest(label.name, [other.name for other in others])) is not None:
+        near = {other for end in _ends(label.name) for other in alike[label.level, end]}
+        others = sorted(other.name for other in near if _before(other, label, counts))
+        if (nearest := _nearest(label.name, others)) is not None:
             yield f"{start}: is it {nearest!r}?"
         elif elsewhere := at[_key(label.name)] - {label.level}:
             yield f"{start}: {label.name!r} is known as {levels[min(elsewhere)]}"
@@ -60,6 +64,12 @@ def _nearest(name: str, others: Iterable[str]) -> str | None:
         if matcher.real_quick_ratio() >= best and matcher.quick_ratio() >= best and (ratio := matcher.ratio()) >= best:
             best, found = ratio, other
     return found
+
+
+def _ends(name: str) -> tuple[str, str]:
+    """Beginning and end, marked as such. A mistake leaves one of them intact, so that few names are compared."""
+    key = _key(name)
+    return f"{key[:END]}...", f"...{key[-END:]}"
 
 
 def _key(name: str) -> str:

@@ -58,7 +58,9 @@ class ModelConfig:
     calibrate: bool = True
 
     def __post_init__(self) -> None:
-        names = () if isinstance(self.levels, str) else self.levels
+        if isinstance(self.levels, str):
+            raise InputError(f"`levels` {self.levels!r} is text: give a list of names, coarsest first")
+        names = self.levels
         if not names or not all(names) or len(set(names)) < len(names):
             raise InputError(f"`levels` {self.levels!r}: different names, coarsest first")
         check_least("image_size", self.image_size, 1)
