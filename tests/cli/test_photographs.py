@@ -155,10 +155,10 @@ def test_repeating_learns_only_what_is_new(
     with (data / "labels.csv").open("a") as file:
         file.write("images/5-0000.png,robin,species\n")
     _, printed, _ = command(capsys, monkeypatch, "learn", model, "--data", str(data))
-    assert "learned 1 images, skipped 1 that can not be read, 23 were learned before" in printed
+    assert "learned 1 image, skipped 1 that can not be read, 23 were learned before" in printed
     Image.new("RGB", (40, 40), "red").save(data / "images" / "0-0005.png")  # mended
     _, printed, _ = command(capsys, monkeypatch, "learn", model, "--data", str(data))
-    assert "learned 1 images, 24 were learned before" in printed
+    assert "learned 1 image, 24 were learned before" in printed
     code, _, errors = command(capsys, monkeypatch, "learn", model, "--data", str(data), "--method", "acil")
     assert code == 2
     assert f"the model in {model} was created with --method amber: leave the option out" in errors
@@ -208,6 +208,7 @@ def test_an_evaluation_is_a_page_and_a_file(
     assert str(images[4]) in html
     assert "<b>carp</b>" not in html
     assert "85.7" in printed
+    assert "labels of classes that were never learned: 1" in printed
 
 
 def test_version_and_everything_that_can_be_listed(

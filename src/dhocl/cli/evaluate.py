@@ -72,7 +72,8 @@ def evaluate(
     write_evaluation(page, content, _sheet(result))
     console = Console()
     console.print(_table(result.evaluation))
-    console.print(f"Page: {page}", soft_wrap=True, markup=False, highlight=False)
+    for line in (_whole(result.evaluation), f"Page: {page}"):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def _sheet(result: Judgement) -> list[dict[str, Any]]:
@@ -95,9 +96,13 @@ def _table(evaluation: Evaluation) -> Table:
     for rank in evaluation.ranks:
         numbers = ("-" if number is None else f"{number:.1f}" for number in (rank.accuracy, rank.ece))
         table.add_row(rank.level, str(rank.images), *numbers)
-    whole = {"mistake severity": evaluation.ms, "hierarchical F1 %": evaluation.h_f1}
-    told = [f"{name} {value:.2f}" for name, value in whole.items() if value is not None]
-    if unknown := sum(rank.unknown for rank in evaluation.ranks):
-        told.append(f"{unknown} labels of classes that were never learned")
-    table.caption, table.caption_justify = ", ".join(told), "left"
     return table
+
+
+def _whole(evaluation: Evaluation) -> str:
+    """What is not of one rank."""
+    numbers = {"mistake severity": evaluation.ms, "hierarchical F1 %": evaluation.h_f1}
+    parts = [f"{name} {value:.2f}" for name, value in numbers.items() if value is not None]
+    if unknown := sum(rank.unknown for rank in evaluation.ranks):
+        parts.append(f"labels of classes that were never learned: {unknown}")
+    return ", ".join(parts)

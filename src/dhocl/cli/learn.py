@@ -96,7 +96,7 @@ def learn(
     if now.total and not now.learned:
         raise InputError(f"none of the {now.total} images can be read: nothing was learned")
     if not quiet:
-        parts = [f"learned {now.learned} images"]
+        parts = [f"learned {now.learned} image{'' if now.learned == 1 else 's'}"]
         parts += [f"skipped {skipped} that can not be read"] if skipped else []
         parts += [f"{now.before} were learned before"] if now.before else []
         text = f"{model}: {', '.join(parts)}; {repr(now.classifier).removeprefix('Classifier')[1:-1]}"
