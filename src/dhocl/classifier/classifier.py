@@ -11,14 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from dhocl.classifier.evaluation import Evaluation, Evaluator
-from dhocl.classifier.inputs import as_pixels
+from dhocl.classifier.inputs import as_label, as_labels, as_pixels
 from dhocl.classifier.prediction import Prediction, name_predictions
 from dhocl.core import checkpoint, outside
 from dhocl.core.decode import Decoding
 from dhocl.core.errors import InputError, check_choice, check_least, usable
 from dhocl.core.files import locked
 from dhocl.core.taxonomy import Label, Taxonomy
-from dhocl.data.folder import find_level
 from dhocl.data.vectors import read_vectors
 from dhocl.knowledge import KnowledgeSource, open_tree
 from dhocl.model import Model, ModelConfig, Revision
@@ -164,7 +163,7 @@ class Classifier:
         Images of classes that were never learned are counted apart.
         """
         x = self.pixels(images) if self.model.backbone.takes_images else self.vectors(images)
-        named = self._labels(labels, len(x))
+        named = as_labels(labels, self.levels, len(x))
         check_choice("decode", decode, ("level", "path"))
         evaluator = Evaluator(self.taxonomy, self.levels, decode)
         with self.model.resting():
@@ -215,14 +214,16 @@ class Classifier:
     def load(
         cls, folder: str | Path, *, source: KnowledgeSource | None = None, backbone: nn.Module | None = None
     ) -> Classifier:
-        """The model in a folder of `save`, `dhocl run` or `dhocl serve`, also while a service writes to it.
+        """The model in a folder of `save`, `dhocl learn`, `run` or `serve`, also while a service writes to it.
 
         The folder is not changed, except that a damaged checkpoint is renamed to `.damaged`. A knowledge source or a
         backbone of your own is not saved and must be given again.
         """
         state = checkpoint.load_newest(Path(folder) / "checkpoints")
         if state is None:
-            raise InputError(f"{folder} holds no model: give a folder that save, dhocl run or dhocl serve wrote")
+            raise InputError(
+                f"{folder} holds no model: give a folder that dhocl learn, run, serve or Classifier.save wrote"
+            )
         with usable(Path(folder), checkpoint.ADVICE):
             if state["model"]["sourced"] and source is None:
                 raise InputError(f"the model in {folder} had a knowledge source of its own: give it as source=")
@@ -256,8 +257,11 @@ class Classifier:
             raise InputError("this model takes images: for feature vectors, make one with backbone='features:DIM'")
         return read_vectors(features, backbone.dim)[:, :, None, None]
 
+    def _label(self, label: tuple[str, str]) -> Label:
+        return as_label(label, self.levels)
+
     def _learn(self, x: Tensor, labels: Iterable[tuple[str, str]]) -> None:
-        named = self._labels(labels, len(x))
+        named = as_labels(labels, self.levels, len(x))
         for start in range(0, len(x), self.batch):
             self.model.observe(x[start : start + self.batch], named[start : start + self.batch])
 
@@ -269,17 +273,3 @@ class Classifier:
             for part in torch.split(x, AT_ONCE):
                 found += name_predictions(self.model.beliefs(part), self.taxonomy, self.levels, decode, top)
         return found
-
-    def _labels(self, labels: Iterable[tuple[str, str]], images: int) -> list[Label]:
-        named = [self._label(label) for label in labels]
-        if len(named) != images:
-            raise InputError(f"{images} images, but {len(named)} labels: give one label for each image")
-        return named
-
-    def _label(self, label: tuple[str, str]) -> Label:
-        if isinstance(label, str) or len(label) != 2:
-            raise InputError(f"the label {label!r} is not a pair: write it as (name, level)")
-        name, level = label
-        if (known := find_level(level, self.levels)) is None:
-            raise InputError(f"{name!r} has the unknown level {level!r}: choose one of {', '.join(self.levels)}")
-        return Label(name, self.levels.index(known))
