@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from dhocl import Classifier, InputError, Label
+from dhocl.classifier.files import open_model
 from dhocl.classifier.learning import learn_album
 from dhocl.core.files import locked
+from dhocl.knowledge import Silent
 from tests.helpers.albums import KINDS, draw, labelled
 
 TINY = {"backbone": "tiny", "image_size": 32, "method": "acil"}
@@ -111,3 +113,14 @@ def test_ranks_are_known_in_any_case_and_must_be_a_list(tmp_path: Path) -> None:
     assert Label("wren", 1) in classifier.taxonomy
     with pytest.raises(InputError, match="`levels` 'family,genus' is text: give a list of names"):
         Classifier("family,genus")
+
+
+def test_a_model_that_learned_with_a_source_predicts_without(tmp_path: Path) -> None:
+    data = labelled(tmp_path / "photos", 8)
+    images = sorted((data / "images").iterdir())
+    classifier = Classifier(["kind", "species"], source=Silent(), **TINY)
+    classifier.learn(images[:1], [("robin", "species")])
+    classifier.save(tmp_path / "m")
+    assert open_model(tmp_path / "m").predict(images) == classifier.predict(images)
+    with pytest.raises(InputError, match="had a knowledge source of its own"):
+        learn(tmp_path / "m", data)

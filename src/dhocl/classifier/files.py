@@ -12,6 +12,7 @@ from dhocl.classifier.prediction import Prediction
 from dhocl.core.decode import Decoding
 from dhocl.data.album import Photo
 from dhocl.data.files import read_each
+from dhocl.knowledge import Silent
 
 BATCH = 64  # images predicted at once
 
@@ -20,6 +21,11 @@ class Predicted(NamedTuple):
     path: Path
     prediction: Prediction | None  # None if the image can not be read
     problem: str
+
+
+def open_model(folder: Path) -> Classifier:
+    """A model to predict with. It needs no knowledge source, even if it learned with one."""
+    return Classifier.load(folder, source=Silent())
 
 
 def predict_files(

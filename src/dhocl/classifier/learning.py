@@ -7,6 +7,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,17 +54,20 @@ def learn_album(folder: Path, data: Path, options: dict[str, Any], every: int = 
         Progress, first before the first batch.
     """
     _check_folder(folder)
-    exists = (folder / "checkpoints").exists()
-    classifier, album = _existing(folder, data, options) if exists else _new(data, options)
-    _ask(classifier, album)
-    for child, kept, other in classifier.model.extend(album.tree):
-        logger.warning(
-            "is %s below %s, or below %s as in %s? The former is kept", child.name, kept.name, other.name, data
-        )
-    photos = _in_order(album, classifier.model.config.seed)
-    with locked(folder):
-        if (folder / "checkpoints").exists() != exists:
-            raise InputError(f"another process has just made a model in {folder}: repeat the command")
+    with ExitStack() as stack:
+        if exists := (folder / "checkpoints").exists():
+            stack.enter_context(locked(folder))  # before it is read: another process may be writing
+        classifier, album = _existing(folder, data, options) if exists else _new(data, options)
+        _ask(classifier, album)
+        for child, kept, other in classifier.model.extend(album.tree):
+            logger.warning(
+                "is %s below %s, or below %s as in %s? The former is kept", child.name, kept.name, other.name, data
+            )
+        photos = _in_order(album, classifier.model.config.seed)
+        if not exists:
+            stack.enter_context(locked(folder))
+            if (folder / "checkpoints").exists():
+                raise InputError(f"another process has just made a model in {folder}: repeat the command")
         yield from _learn(folder, classifier, photos, every)
 
 

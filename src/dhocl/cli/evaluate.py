@@ -41,8 +41,7 @@ def evaluate(
     The page shows accuracy and calibration of each rank, precision and recall of each class, which classes are
     confused, and the photographs with the worst mistakes. The JSON file beside it has the same numbers.
     """
-    from dhocl.classifier import Classifier
-    from dhocl.classifier.files import evaluate_files
+    from dhocl.classifier.files import evaluate_files, open_model
     from dhocl.cli.progress import progress
     from dhocl.core.process import prepare
     from dhocl.data.album import open_album
@@ -52,7 +51,7 @@ def evaluate(
     if page.is_dir() or not page.parent.is_dir():
         raise InputError(f"`out` {page}: give the name of a file in a folder that exists")
     prepare()
-    classifier = Classifier.load(model)
+    classifier = open_model(model)
     photos = open_album(data, classifier.levels).photos
     photos = [photo for photo in photos if photo.test] or photos
     result = None

@@ -39,8 +39,7 @@ def predict(
 
     `dhocl predict birds photos -o names.csv`   `dhocl predict birds 'cards/*/DCIM/*.JPG' --confidence 0.9`
     """
-    from dhocl.classifier import Classifier
-    from dhocl.classifier.files import predict_files
+    from dhocl.classifier.files import open_model, predict_files
     from dhocl.cli.progress import progress
     from dhocl.cli.writing import open_writer
     from dhocl.core.process import prepare
@@ -48,7 +47,7 @@ def predict(
 
     check_least("top", top, 1)
     prepare()
-    classifier, given = Classifier.load(model), Photos(photos)
+    classifier, given = open_model(model), Photos(photos)
     total, done, skipped = given.count(), 0, 0
     with ExitStack() as stack:
         write = stack.enter_context(open_writer(out, classifier.levels, confidence, top))
