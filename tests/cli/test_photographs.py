@@ -204,6 +204,12 @@ def test_an_evaluation_is_a_page_and_a_file(
     assert ranks["kind"]["accuracy"] == pytest.approx(100 * 6 / 7)
     assert result["mistakes"][0]["true"] == {"kind": "fish", "species": "cod"}
     assert result["mistakes"][0]["predicted"] == {"kind": "bird", "species": "robin"}
+    assert result["mistakes"][0]["image"] == str(images[4])
+    code, _, errors = command(
+        capsys, monkeypatch, "evaluate", str(model), "--data", str(wrong), "--out", str(tmp_path / "page.json")
+    )
+    assert code == 2
+    assert "give the name of a .html file" in errors
     html = page.read_text()
     assert html.count("data:image/jpeg;base64") == 1
     assert str(images[4]) in html

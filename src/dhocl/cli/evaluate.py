@@ -48,8 +48,8 @@ def evaluate(
     from dhocl.report.evaluation import write_evaluation
 
     page = out or model / "evaluation.html"
-    if page.is_dir() or not page.parent.is_dir():
-        raise InputError(f"`out` {page}: give the name of a file in a folder that exists")
+    if page.suffix.lower() not in (".html", ".htm") or page.is_dir() or (out and not page.parent.is_dir()):
+        raise InputError(f"`out` {page}: give the name of a .html file in a folder that exists")
     prepare()
     classifier = open_model(model)
     photos = open_album(data, classifier.levels).photos
@@ -68,6 +68,8 @@ def evaluate(
     config = classifier.model.config
     about = {"model": str(model), "data": str(data), "method": config.method, "decoding": decode}
     content = about | result.evaluation.to_json() | {"skipped": result.problems}
+    for mistake in content["mistakes"]:
+        mistake["image"] = str(result.photos[mistake["row"]].path)
     write_evaluation(page, content, _sheet(result))
     console = Console()
     console.print(_table(result.evaluation))
