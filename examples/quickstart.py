@@ -14,6 +14,6 @@ for images, labels in stream.batches():
     classifier.learn(images, [(label.name, letters.levels[label.level]) for label in labels])
 
 for prediction, node in zip(classifier.predict(letters.test.images), letters.test.nodes[:5].tolist(), strict=False):
-    print(letters.tree.labels[node].name, "->", {level: guess.name for level, guess in prediction.levels.items()})
+    print(letters.tree.labels[node].name, "->", prediction)
 classifier.save("runs/quickstart")
 classifier = Classifier.load("runs/quickstart", source=Oracle(letters.tree))  # goes on exactly where it stood

@@ -14,7 +14,7 @@ Images arrive once, each labelled at one level of a taxonomy. The taxonomy grows
 
 | to                                    | use                                                         |
 |---------------------------------------|-------------------------------------------------------------|
-| learn and predict your own images     | `Classifier`; it returns `Guess` and `Prediction`           |
+| learn and predict your own images     | `Classifier`; returns `Prediction`, `Guess`, `Evaluation`    |
 | feed tensors instead                  | `Model`, `ModelConfig`, `Revision`                          |
 | look at the tree                      | `Taxonomy`, `Label`                                         |
 | run an experiment                     | `RunConfig` with `run_to_end`, or `run` step by step        |
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dhocl import checks
-    from dhocl.classifier import Classifier, Guess, Prediction
+    from dhocl.classifier import Classifier, Evaluation, Guess, Prediction
     from dhocl.core.errors import InputError
     from dhocl.core.taxonomy import Label, Taxonomy
     from dhocl.experiment.config import RunConfig
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "METHODS": "methods",
     "Classifier": "classifier",
+    "Evaluation": "classifier",
     "Guess": "classifier",
     "InputError": "core.errors",
     "Label": "core.taxonomy",
@@ -66,6 +67,7 @@ _HOMES = {
 __all__ = [  # as _HOMES has them
     "METHODS",
     "Classifier",
+    "Evaluation",
     "Guess",
     "InputError",
     "Label",

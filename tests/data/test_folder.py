@@ -176,3 +176,32 @@ def test_where_no_row_is_marked_as_test_some_are_held_out_and_the_stream_keeps_i
     assert len(dataset.test) == whole // 5
     names = [dataset.tree.labels[node].name for node in dataset.train.nodes.tolist()]
     assert names[-1] == "bird" or "bird" in [dataset.tree.labels[n].name for n in dataset.test.nodes.tolist()]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        PLAIN.replace(",", ";"),
+        PLAIN.replace(",", "\t"),
+        "\ufeff" + PLAIN,
+        PLAIN.replace("pics/", "pics\\"),
+        PLAIN.replace("species", "Species").replace("path,label,level,split", "Path,LABEL,Level,Split"),
+        PLAIN.replace("train", "Train").replace("\n", ",,\n", 2).replace("split,,", "split"),
+    ],
+    ids=["semicolons", "tabs", "mark", "backslashes", "case", "empty cells"],
+)
+def test_tables_of_spreadsheets_read_the_same(labels: str, data: Path) -> None:
+    assert shown(read(data, labels)) == [("wren", 60), ("robin", 10)]
+
+
+def test_dates_with_dots_are_read_and_those_with_slashes_named(data: Path) -> None:
+    rows = "pics/robin.png,robin,species,{}\npics/wren.png,wren,species,{}\npics/tabby.png,tabby,species,{}\n"
+    table = TIMED + rows.format("02.05.2024 10:30", "1.5.2024", "30.4.2024 23:59:59")
+    assert [name for name, _ in shown(read(data, table))] == ["tabby", "wren", "robin"]
+    with pytest.raises(InputError, match=r"line 3: the time '5/2/2024' is neither .* format the column as yyyy-mm-dd"):
+        read(data, TIMED + rows.format("5/2/2024", "5/3/2024", "5/4/2024"))
+
+
+def test_a_path_on_a_drive_of_windows_is_not_inside(data: Path) -> None:
+    with pytest.raises(InputError, match="is not inside"):
+        read(data, PLAIN.replace("pics/wren.png", "C:\\\\pics\\\\wren.png"))

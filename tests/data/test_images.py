@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from io import BytesIO
 from pathlib import Path
 
@@ -93,3 +94,53 @@ def test_rows_at_the_bottom_are_cut_off_also_of_a_photograph_decoded_at_a_fracti
     pixels = square(saved(image, kind), 24, "x", cut=32).astype(int)
     assert np.abs(pixels[:11] - (255, 0, 0)).max() < 20
     assert np.abs(pixels[13:-1] - (0, 0, 255)).max() < 20
+
+
+def textured(edge: int) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (edge, edge, 3), dtype=np.uint8))
+
+
+def test_only_photographs_of_four_times_the_size_are_decoded_at_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = (saved(textured(edge), "JPEG").getvalue() for edge in (95, 96))
+    drafted = [square(BytesIO(content), 24, "x") for content in (small, large)]
+    monkeypatch.setattr("PIL.JpegImagePlugin.JpegImageFile.draft", lambda *_: None)
+    whole = [square(BytesIO(content), 24, "x") for content in (small, large)]
+    assert np.array_equal(drafted[0], whole[0]), "to the last bit"
+    assert not np.array_equal(drafted[1], whole[1])
+
+
+def test_a_photograph_of_very_many_pixels_is_decoded_at_a_part_of_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    content = saved(textured(200), "JPEG")
+    (tmp_path / "a.jpg").write_bytes(content.getvalue())
+    expected = square(content, 24, "x")
+    for most in (10_000, 30_000):  # PIL refuses an image of twice as many, and warns of one with more
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", most)
+        assert np.array_equal(square(tmp_path / "a.jpg", 24, "x"), expected)
+        assert np.array_equal(square(BytesIO(content.getvalue()), 24, "x"), expected)
+    assert not recwarn.list
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10_000)
+    with pytest.raises(InputError, match="x has too many pixels: scale it down"):
+        square(saved(textured(200)), 24, "x")
+
+
+@pytest.mark.parametrize("compression", ["raw", "tiff_lzw", "jpeg"])
+def test_tiff_is_read(compression: str) -> None:
+    pixels = square(saved(stripes("red", "lime", "blue"), "TIFF", compression=compression), 20, "x").astype(int)
+    assert np.abs(pixels[2:-2, 2:-2] - (0, 255, 0)).max() < 30
+
+
+def test_heic_is_read(tmp_path: Path) -> None:
+    heif = pytest.importorskip("pillow_heif")
+    heif.from_pillow(stripes("red", "lime", "blue")).save(tmp_path / "a.heic", quality=90)
+    for source in (tmp_path / "a.heic", BytesIO((tmp_path / "a.heic").read_bytes())):
+        pixels = square(source, 20, "x").astype(int)
+        assert np.abs(pixels[4:-4, 4:-4] - (0, 255, 0)).max() < 30
+
+
+def test_without_its_library_heic_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(50))
+    with pytest.raises(InputError, match=r"a\.heic is a HEIC image, .*: pip install 'dhocl\[heic\]'"):
+        square(tmp_path / "a.heic", 8, "a.heic")

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["index.md", "tutorials/ecologist.md", "tutorials/researcher.md", "tutorials/service.md"]
+PAGES = ["index.md", "photographs.md", "tutorials/ecologist.md", "tutorials/researcher.md", "tutorials/service.md"]
 FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "http://127.0.0.1:8000"  # of a service in a tutorial
 

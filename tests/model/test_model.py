@@ -128,7 +128,7 @@ def test_restored_from_a_checkpoint_it_goes_on_bit_for_bit(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"levels": "family,genus"}, "`levels` 'family,genus': different names, coarsest first"),
+        ({"levels": "family,genus"}, "`levels` 'family,genus' is text: give a list of names"),
         ({"levels": ()}, r"`levels` \(\): different names"),
         ({"levels": ("a", "a")}, r"`levels` \('a', 'a'\): different names"),
         ({"image_size": 0}, "`image_size` 0: at least 1"),

@@ -5,11 +5,16 @@ from __future__ import annotations
 import errno
 import re
 import sys
+from typing import Annotated
 
 import typer
 
+import dhocl
 from dhocl.cli.download import download
+from dhocl.cli.evaluate import evaluate
+from dhocl.cli.learn import learn
 from dhocl.cli.list import list_
+from dhocl.cli.predict import predict
 from dhocl.cli.report import report
 from dhocl.cli.run import run
 from dhocl.cli.serve import serve
@@ -23,12 +28,33 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"dhocl {dhocl.__version__}")
+        raise typer.Exit
+
+
+app.command()(learn)
+app.command()(predict)
+app.command()(evaluate)
 app.command()(run)
 app.command()(sweep)
 app.command("list")(list_)
 app.command()(download)
 app.command()(report)
 app.command()(serve)
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
 
 # Errors of the operating system that the user can fix: disk space and permissions.
 _USERS_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR}
@@ -57,5 +83,5 @@ def _fail(message: str) -> None:
 def _with_flags(message: str) -> str:
     """Replace names of Python arguments in an error, such as `image_size`, by flags of the command: --image-size."""
     command = typer.main.get_command(app).commands[sys.argv[1]]  # type: ignore[attr-defined]
-    flags = {param.name: param.opts[0] for param in command.params}
+    flags = {param.name: max(param.opts, key=len) for param in command.params}
     return re.sub(r"`(\w+)`", lambda found: flags.get(found[1], found[0]), message)

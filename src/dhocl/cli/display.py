@@ -15,6 +15,7 @@ from rich.progress import Progress as Bar
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from dhocl.cli.progress import duration
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.evaluate import POPULATIONS, Scores
 from dhocl.experiment.record import Record
@@ -168,7 +169,7 @@ class Status:
             f"{len(self.failed)} failed",
         ]
         if left:
-            parts.append(f"{_time(left)} left")
+            parts.append(f"{duration(left)} left")
         return ", ".join(parts)
 
     def __rich__(self) -> RenderableType:
@@ -178,14 +179,3 @@ class Status:
         for job in self.failed[-3:]:
             table.add_row(f"[red]failed[/red] {job.folder.name}")
         return Group(table, str(self))
-
-
-def _time(seconds: float) -> str:
-    """
-    >>> _time(5), _time(125), _time(7300)
-    ('5 s', '2 min', '2 h 2 min')
-    """
-    minutes = round(seconds / 60)
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

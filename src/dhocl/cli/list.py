@@ -9,18 +9,25 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+Kind = Literal["methods", "datasets", "backbones", "recipes"]
 
-def list_(
-    kind: Annotated[Literal["methods", "datasets", "backbones", "recipes"], typer.Argument(help="What to list.")],
-) -> None:
-    """List methods, data sets, backbones or recipes, including those of other installed packages."""
-    columns, rows = TABLES[kind]()
+
+def list_(kind: Annotated[Kind | None, typer.Argument(help="What to list; default: everything.")] = None) -> None:
+    """List methods, data sets, backbones and recipes, including those of other installed packages."""
+    console = Console()
+    for place, each in enumerate([kind] if kind else TABLES):
+        if place:
+            console.print()
+        console.print(_table(*TABLES[each]()))
+
+
+def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
     table = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
     for column in columns:
         table.add_column(column, no_wrap=column == columns[0])
     for row in rows:
         table.add_row(*map(Text, row))
-    Console().print(table)
+    return table
 
 
 Rows = tuple[tuple[str, ...], list[tuple[str, ...]]]  # column names, rows
@@ -52,8 +59,9 @@ def _backbones() -> Rows:
 
     ours = [(name, info.summary) for name, info in BACKBONES.items()]
     hub = ("hub:NAME", "a model of a hub or of a local folder, with transformers: pip install 'dhocl[hub]'")
+    own = ("features:DIM", "no network: feature vectors of your own encoder (`Classifier.learn_features`)")
     more = [(name, f"{about} ({package})") for name, about, package in announced("backbone", BACKBONES, find_backbone)]
-    return ("backbone", "what it is"), [*ours, hub, *more]
+    return ("backbone", "what it is"), [*ours, hub, own, *more]
 
 
 def _recipes() -> Rows:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dhocl.core.errors import InputError
 from dhocl.experiment.config import Named, RunConfig, field_types
 
 Command = Callable[..., None]
@@ -34,6 +35,14 @@ READ_AS: dict[Any, Any] = {  # type of a field -> type that the command line par
 def option(*names: str, panel: str, help: str, **more: Any) -> Any:
     """An option in a panel of the help."""
     return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+
+def ranks(levels: str) -> list[str] | None:
+    """The value of --levels; None if it is empty."""
+    names = [level.strip() for level in levels.split(",")] if levels else None
+    if names and not all(names):
+        raise InputError(f"--levels {levels}: expected names, coarsest first, separated by commas")
+    return names
 
 
 def with_config(command: Command) -> Command:

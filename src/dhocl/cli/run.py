@@ -63,7 +63,8 @@ def run(
         raise typer.Exit(130) from None
     page = write_report([out], out / "report.html")
     if not quiet:
-        Console().print(f"Report: {page}", soft_wrap=True, markup=False)
+        for line in (f"Report: {page}", f"Predict: dhocl predict {out} PHOTOS", f"Serve: dhocl serve --model {out}"):
+            Console().print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def _config(given: dict[str, Any]) -> RunConfig:

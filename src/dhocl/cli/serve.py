@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from dhocl.cli.options import option
+from dhocl.cli.options import option, ranks
 from dhocl.core.errors import InputError
 
 MODEL = "Model"
@@ -104,11 +104,8 @@ def serve(
         from dhocl.service.server import start
     except ModuleNotFoundError as error:
         raise InputError(f"the service needs {error.name}: pip install 'dhocl[serve]'") from None
-    ranks = [level.strip() for level in levels.split(",")] if levels else None
-    if ranks and not all(ranks):
-        raise InputError(f"--levels {levels}: expected names, coarsest first, separated by commas")
     options = {
-        "levels": ranks,
+        "levels": ranks(levels),
         "tree": tree,
         "method": method,
         "backbone": backbone,

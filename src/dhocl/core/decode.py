@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
+
+Decoding = Literal["level", "path"]
 
 
 def merge_synonyms(probabilities: dict[int, Tensor], taxonomy: Taxonomy) -> dict[int, Tensor]:
@@ -83,6 +85,13 @@ def through(posterior: Tensor, columns: Tensor, width: int) -> Tensor:
     return posterior.new_zeros(len(posterior), width).index_add(1, columns[named], posterior[:, named])
 
 
+class Choice(NamedTuple):
+    """What is predicted at one level."""
+
+    p: Tensor  # (B, classes)
+    column: Tensor  # (B,)
+
+
 class Beliefs(NamedTuple):
     """Predictions of B images: of each level independently, and of the known paths."""
 
@@ -112,6 +121,22 @@ class Beliefs(NamedTuple):
         """The most probable known path of each image: (B, levels) columns with -1 for none; its probability (B,)."""
         probability, best = self.posterior.max(1)
         return self.paths[best], probability
+
+    def choices(self, decode: Decoding) -> dict[int, Choice]:
+        """The predicted class of each level, and the probabilities of all classes.
+
+        "level" treats the levels as independent. "path" takes the classes of the most probable path, with `marginal`
+        of each class; where the path has no class, the best one by `marginals`.
+        """
+        if decode == "level":
+            return {level: Choice(p, p.argmax(1)) for level, p in self.levels.items()}
+        best, found, marginals = self.best_path()[0], {}, self.marginals()
+        for place, (level, own) in enumerate(self.levels.items()):
+            p, column = through(self.posterior, self.paths[:, place], own.shape[1]), best[:, place]
+            none = column == UNKNOWN
+            p = torch.where(none[:, None], marginals[level], p)
+            found[level] = Choice(p, torch.where(none, p.argmax(1), column))
+        return found
 
 
 def believe(levels: dict[int, Tensor], taxonomy: Taxonomy, coherent: bool = False) -> Beliefs:

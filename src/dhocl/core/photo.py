@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import warnings
 from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, JpegImagePlugin, UnidentifiedImageError
 
 from dhocl.core.errors import InputError
+
+JPEG = b"\xff\xd8\xff"  # its first bytes
+HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"msf1")  # brands of HEIC files
 
 
 def square(source: Path | BytesIO | Image.Image, size: int, what: str, cut: int = 0) -> np.ndarray:
@@ -19,9 +23,9 @@ def square(source: Path | BytesIO | Image.Image, size: int, what: str, cut: int 
     The last `cut` pixel rows of the original are removed first.
     """
     try:
-        with nullcontext(source) if isinstance(source, Image.Image) else Image.open(source) as image:
+        with nullcontext(source) if isinstance(source, Image.Image) else _opened(source, what) as image:
             height = image.height
-            image.draft(None, (2 * size, 2 * size))  # decodes a large JPEG at reduced size, which is faster
+            image.draft(None, (2 * size, 2 * size))  # decodes a JPEG of 4 times the size or more at a part of its size
             upright = _rgb(ImageOps.exif_transpose(image))
             if cut:
                 kept = upright.height - math.ceil(cut * image.height / height)
@@ -29,10 +33,45 @@ def square(source: Path | BytesIO | Image.Image, size: int, what: str, cut: int 
             return np.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC))
     except FileNotFoundError:
         raise InputError(f"{what} is missing: put it back") from None
-    except MemoryError:  # says nothing about the image
+    except (InputError, MemoryError):  # the latter says nothing about the image
         raise
     except Exception:  # the decoders of PIL may raise anything
         raise InputError(f"{what} is damaged or of an unknown image format: replace it") from None
+
+
+def _opened(source: Path | BytesIO, what: str) -> Image.Image:
+    """Open an image. A JPEG may be of any size, because it is decoded at a part of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        try:
+            return Image.open(source)
+        except Image.DecompressionBombError:
+            if _start(source)[:3] != JPEG:
+                raise InputError(f"{what} has too many pixels: scale it down, or save it as a JPEG") from None
+            return JpegImagePlugin.JpegImageFile(source)
+        except UnidentifiedImageError:
+            start = _start(source)
+            if start[4:8] != b"ftyp" or start[8:12] not in HEIF:
+                raise
+            _register_heif(what)
+            return Image.open(source)
+
+
+def _start(source: Path | BytesIO) -> bytes:
+    """The first bytes of a file."""
+    if isinstance(source, BytesIO):
+        source.seek(0)
+        return source.getvalue()[:12]
+    with source.open("rb") as file:
+        return file.read(12)
+
+
+def _register_heif(what: str) -> None:
+    try:
+        from pillow_heif import register_heif_opener
+    except ImportError:
+        raise InputError(f"{what} is a HEIC image, which needs pillow-heif: pip install 'dhocl[heic]'") from None
+    register_heif_opener()
 
 
 def _rgb(image: Image.Image) -> Image.Image:

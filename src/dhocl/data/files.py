@@ -7,12 +7,13 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import cache as once
 from io import BytesIO
+from itertools import chain, islice
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TypeVar
@@ -25,7 +26,7 @@ from dhocl.core.errors import InputError
 from dhocl.core.photo import square
 from dhocl.data import cache
 from dhocl.data.archive import Archive
-from dhocl.data.images import with_progress
+from dhocl.data.images import LONG, with_progress
 
 T = TypeVar("T")
 
@@ -98,6 +99,48 @@ def read_ahead(images: Images, batches: Iterable[Tensor]) -> Iterator[Tensor]:
     else:
         # Not in another thread: OpenMP would start a second team of threads there, and oversubscribed teams sleep.
         yield from (images[rows] for rows in batches)
+
+
+def read_each(
+    items: Iterable[T], path: Callable[[T], Path], size: int, batch: int
+) -> Iterator[tuple[list[tuple[T, str]], Tensor]]:
+    """Batches of images that may be missing or damaged. Many are decoded ahead by worker processes.
+
+    Yields each item with what is wrong with it, or nothing, and the pixels (n, 3, size, size) uint8 of the n good ones.
+    """
+    begun = iter(items)
+    first = list(islice(begun, LONG))
+    few = len(first) < LONG  # a process takes longer to start
+    waiting: deque[list[T]] = deque()
+
+    def jobs() -> Iterator[Future[tuple[np.ndarray, list[str]]]]:
+        rest = chain(first, begun)
+        while part := list(islice(rest, batch)):
+            waiting.append(part)
+            paths = [path(item) for item in part]
+            yield _done(_attempt(paths, size)) if few else _workers().submit(_attempt, paths, size)
+
+    for pixels, problems in _results(jobs(), 0 if few else WORKERS + 1):
+        yield list(zip(waiting.popleft(), problems, strict=True)), channels_first(pixels)
+
+
+def _done(result: T) -> Future[T]:
+    future: Future[T] = Future()
+    future.set_result(result)
+    return future
+
+
+def _attempt(paths: Sequence[Path], size: int) -> tuple[np.ndarray, list[str]]:
+    """The images that can be read, (n, size, size, 3), and for each path what is wrong with it, or nothing."""
+    images = np.empty((len(paths), size, size, 3), dtype=np.uint8)
+    problems: list[str] = []
+    for path in paths:
+        try:
+            images[problems.count("")] = square(path, size, str(path))
+            problems.append("")
+        except InputError as error:
+            problems.append(str(error))
+    return images[: problems.count("")], problems
 
 
 def from_archive(archive: Archive, names: Sequence[str], size: int, what: str, cut: int = 0) -> np.ndarray:

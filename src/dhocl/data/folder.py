@@ -7,8 +7,9 @@ their order, each labelled at its own level. If no row is marked as test, a part
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PureWindowsPath
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from dhocl.data.tabular import Row
 from dhocl.data.treefile import read_tree
 
 SIZE = 224
+SPREADSHEET = ("%d.%m.%Y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S")  # dates with dots: the day comes first
 
 
 class LabelledImage(NamedTuple):
@@ -39,15 +41,15 @@ def read(selection: Selection) -> Source:
         raise InputError(f"`data` must be a folder with labels.csv, tree.tsv and the images; got {selection.data}")
     tree, levels = read_tree(selection.data / "tree.tsv")
     file = selection.data / "labels.csv"
-    sheet = tabular.read(file, ",", ("path", "label", "level"))
+    sheet = tabular.read(file, None, ("path", "label", "level"))
     entries = [_entry(row, file, tree, levels) for row in sheet.rows]
     train, test = [e for e in entries if not e.test], [e for e in entries if e.test]
     if not train:
         raise InputError(f"{file} has no training rows: mark some rows split=train")
     timed = "time" in sheet.columns
     if timed:
-        moments = _moments(train)
-        train = [train[row] for row in np.argsort(moments, kind="stable")]
+        order = np.argsort(moments([(entry.place, entry.time) for entry in train]), kind="stable")
+        train = [train[row] for row in order]
     coarse = any(tree.labels[entry.node].level < len(levels) - 1 for entry in train)
     size = selection.image_size or SIZE
     train_table, test_table = (_table(part, selection.data, size) for part in (train, test))
@@ -56,48 +58,65 @@ def read(selection: Selection) -> Source:
 
 def _entry(row: Row, file: Path, tree: Taxonomy, levels: tuple[str, ...]) -> LabelledImage:
     place, cells = f"{file} line {row.line}", row.cells
-    if cells["level"] not in levels:
+    level = find_level(cells["level"], levels)
+    if level is None:
         raise InputError(f"{place}: unknown level {cells['level']!r}; the tree has {', '.join(levels)}")
-    label = Label(cells["label"], levels.index(cells["level"]))
+    label = Label(cells["label"], levels.index(level))
     if label not in tree:
-        raise InputError(f"{place}: {label.name!r} is not in tree.tsv at level {cells['level']!r}; add it there")
-    split = cells.get("split") or "train"
-    if split not in ("train", "test"):
-        raise InputError(f"{place}: unknown split {split!r}; write train or test")
-    path = PurePath(cells["path"])
-    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise InputError(f"{place}: {label.name!r} is not in tree.tsv at level {level!r}; add it there")
+    path = slashed(cells["path"], file.parent)
+    if path.is_absolute() or ".." in path.parts or not path.parts or PureWindowsPath(path).drive:
         raise InputError(f"{place}: the path {cells['path']!r} is not inside {file.parent}; give it relative to that")
     image = file.parent / path
     if not image.is_file():
         raise InputError(f"{place}: the image {cells['path']} is missing; correct the path or delete the line")
     if image.stat().st_size == 0:
         raise InputError(f"{place}: the image {cells['path']} is empty (0 bytes); replace it or delete the line")
-    return LabelledImage(place, str(path), tree.id(label), split == "test", cells.get("time", ""))
+    return LabelledImage(place, str(path), tree.id(label), is_test(row, place), cells.get("time", ""))
 
 
-def _moments(entries: list[LabelledImage]) -> list[float]:
-    """The times as numbers. All must be dates or all numbers, since the two can not be compared."""
-    parsed = [_moment(entry) for entry in entries]
-    for entry, (kind, _) in zip(entries, parsed, strict=True):
+def find_level(name: str, levels: Sequence[str]) -> str | None:
+    """The level of this name, in upper or lower case."""
+    return next((level for level in levels if level.lower() == name.lower()), None)
+
+
+def slashed(path: str, folder: Path) -> PurePath:
+    """A path as it is written, or with the backslashes of Windows replaced if there is no such file."""
+    written = PurePath(path)
+    return written if "\\" not in path or (folder / written).is_file() else PurePath(path.replace("\\", "/"))
+
+
+def is_test(row: Row, place: str) -> bool:
+    split = row.cells.get("split", "").lower() or "train"
+    if split not in ("train", "test"):
+        raise InputError(f"{place}: unknown split {split!r}; write train or test")
+    return split == "test"
+
+
+def moments(times: Sequence[tuple[str, str]]) -> list[float]:
+    """Times as numbers, from pairs of place and text. All are dates or all numbers, which can not be compared."""
+    parsed = [_moment(place, time) for place, time in times]
+    for (place, time), (kind, _) in zip(times, parsed, strict=True):
         if kind != parsed[0][0]:
-            raise InputError(f"{entry.place}: the time {entry.time!r} is a {kind}, those before are not; use one kind")
+            raise InputError(f"{place}: the time {time!r} is a {kind}, those before are not; use one kind")
     return [moment for _, moment in parsed]
 
 
-def _moment(entry: LabelledImage) -> tuple[str, float]:
+def _moment(place: str, time: str) -> tuple[str, float]:
     try:
-        number = float(entry.time)
+        number = float(time)
         if math.isfinite(number):
             return "number", number
     except ValueError:
         pass
-    try:
-        date = datetime.fromisoformat(entry.time)
-    except ValueError:
-        raise InputError(
-            f"{entry.place}: the time {entry.time!r} is neither a number nor an ISO date like 2024-05-31"
-        ) from None
-    return "date", (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+    for form in (None, *SPREADSHEET):
+        try:
+            date = datetime.strptime(time, form) if form else datetime.fromisoformat(time)
+        except ValueError:
+            continue
+        return "date", (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+    hint = "; day and month can not be told apart, so format the column as yyyy-mm-dd" if "/" in time else ""
+    raise InputError(f"{place}: the time {time!r} is neither a number nor an ISO date like 2024-05-31{hint}")
 
 
 def _table(entries: list[LabelledImage], data: Path, size: int) -> Table:

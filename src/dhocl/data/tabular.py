@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from dhocl.core.errors import InputError
+
+DELIMITERS = ",;\t"
 
 
 class Row(NamedTuple):
@@ -21,34 +24,58 @@ class Sheet(NamedTuple):
     comments: tuple[str, ...]  # the lines above the header that start with #
 
 
-def read(file: Path, delimiter: str, required: Sequence[str]) -> Sheet:
-    """Read a file. Missing cells at the end of a row are empty, because editors strip trailing tabs."""
-    lines = _text(file, required).splitlines()
-    above = 0
-    while above < len(lines) and (not lines[above].strip() or lines[above].startswith("#")):
+class Scan(NamedTuple):
+    """A sheet that is read row by row, so that its length does not matter."""
+
+    columns: tuple[str, ...]
+    rows: Iterator[Row]
+    comments: tuple[str, ...]
+
+
+def read(file: Path, delimiter: str | None, required: Sequence[str]) -> Sheet:
+    """Read a file. Missing cells at the end of a row are empty, because editors strip trailing tabs.
+
+    Without a delimiter, it is the one that makes most columns of the header, and columns are in lower case.
+    """
+    columns, found, comments = scan(file, delimiter, required)
+    rows = list(found)
+    if not rows:
+        raise InputError(f"{file} is empty below its header: add a line for each entry")
+    return Sheet(columns, rows, comments)
+
+
+def scan(file: Path, delimiter: str | None, required: Sequence[str]) -> Scan:
+    """Like `read`, row by row."""
+    lines, above, comments = _lines(file, required), 0, []
+    for line in lines:
+        if line.strip() and not line.startswith("#"):
+            break
         above += 1
-    if above == len(lines):
+        comments += [line.rstrip("\n")] if line.strip() else []
+    else:
         raise InputError(f"{file} is empty: expected a header line with the columns {', '.join(required)}")
-    records = _records(file, lines[above:], delimiter, above)
-    columns = tuple(next(records)[1])
+    mark = delimiter or max(DELIMITERS, key=lambda mark: len(next(csv.reader([line], delimiter=mark))))
+    records = _records(file, chain([line], lines), mark, above)
+    columns = tuple(name if delimiter else name.lower() for name in next(records)[1])
     if lacking := [name for name in required if name not in columns]:
         raise InputError(
             f"{file} line {above + 1}: no column {lacking[0]!r}; the header must name {', '.join(required)}"
         )
-    rows = []
+    return Scan(columns, _rows(file, records, columns), tuple(comments))
+
+
+def _rows(file: Path, records: Iterator[tuple[int, list[str]]], columns: tuple[str, ...]) -> Iterator[Row]:
     for line, cells in records:
-        if len(cells) > len(columns):
+        if len(cells) > len(columns) and any(cells[len(columns) :]):
             raise InputError(f"{file} line {line}: {len(cells)} cells, but the header has {len(columns)} columns")
         padded = cells + [""] * (len(columns) - len(cells))
-        rows.append(Row(line, dict(zip(columns, padded, strict=True))))
-    if not rows:
-        raise InputError(f"{file} is empty below its header: add a line for each entry")
-    return Sheet(columns, rows, tuple(line for line in lines[:above] if line.strip()))
+        yield Row(line, dict(zip(columns, padded, strict=False)))
 
 
-def _text(file: Path, required: Sequence[str]) -> str:
+def _lines(file: Path, required: Sequence[str]) -> Iterator[str]:
     try:
-        return file.read_text(encoding="utf-8-sig")  # spreadsheets write a byte order mark
+        with file.open(encoding="utf-8-sig") as text:  # spreadsheets write a byte order mark
+            yield from text
     except FileNotFoundError:
         raise InputError(f"{file} is missing: create it with the columns {', '.join(required)}") from None
     except UnicodeDecodeError:
@@ -57,7 +84,7 @@ def _text(file: Path, required: Sequence[str]) -> str:
         raise InputError(f"{file} can not be read: {problem.strerror}") from None
 
 
-def _records(file: Path, lines: list[str], delimiter: str, above: int) -> Iterator[tuple[int, list[str]]]:
+def _records(file: Path, lines: Iterable[str], delimiter: str, above: int) -> Iterator[tuple[int, list[str]]]:
     """Line number and stripped cells of each line that is not blank. Tab-separated files do not quote."""
     tabbed = delimiter == "\t"
     reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE if tabbed else csv.QUOTE_MINIMAL)

@@ -13,8 +13,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from dhocl.core.decode import Beliefs, believe, merge_synonyms
+from dhocl.core.decode import Beliefs, Decoding, believe, merge_synonyms
 from dhocl.core.errors import InputError, check_choice, check_least
+from dhocl.core.joining import Contradiction, join
 from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.knowledge import Background, Chain, Curator, KnowledgeSource, Oracle, Silent, Statement
 from dhocl.knowledge.source import is_slow
@@ -57,7 +58,9 @@ class ModelConfig:
     calibrate: bool = True
 
     def __post_init__(self) -> None:
-        names = () if isinstance(self.levels, str) else self.levels
+        if isinstance(self.levels, str):
+            raise InputError(f"`levels` {self.levels!r} is text: give a list of names, coarsest first")
+        names = self.levels
         if not names or not all(names) or len(set(names)) < len(names):
             raise InputError(f"`levels` {self.levels!r}: different names, coarsest first")
         check_least("image_size", self.image_size, 1)
@@ -163,7 +166,7 @@ class Model:
             raise InputError("nothing is learned yet: observe a batch first")
         return self._decode(self.learner.predict(x))
 
-    def probabilities(self, x: Tensor, decode: Literal["level", "path"] = "path") -> dict[int, Tensor]:
+    def probabilities(self, x: Tensor, decode: Decoding = "path") -> dict[int, Tensor]:
         """(B, classes) per level, with classes in the order of `taxonomy.nodes(level)`.
 
         "level" treats the levels as independent; "path" sums the known paths of the tree through each class.
@@ -194,6 +197,19 @@ class Model:
                     raise ValueError(f"no such revision: {revision}")
         except (KeyError, ValueError) as error:
             raise InputError(str(error.args[0])) from None
+
+    def extend(self, tree: Taxonomy) -> list[Contradiction]:
+        """Look up classes in this tree, too. Known classes without a parent get theirs at once.
+
+        Returns the links of `tree` that contradict the model's, which are not used.
+        """
+        known = join(self.taxonomy, self.tree)[0] if self.tree else self.taxonomy
+        contradictions = join(known, tree)[1]
+        self.tree = join(self.tree or Taxonomy(), tree)[0]
+        self.curator.asker.source = _joined(self.tree, self.source)
+        for node in self.taxonomy.unanchored:
+            self.apply(Oracle(self.tree).query(self.taxonomy.labels[node], self.taxonomy))
+        return contradictions
 
     def apply(self, answer: Iterable[Statement]) -> None:
         """Apply what a knowledge source answered. A statement that contradicts the tree is refused and logged."""

@@ -41,6 +41,11 @@ class Network:
     """f with a linear head per level. The backbone of the set-up becomes f and is trained in place."""
 
     def __init__(self, setup: Setup, settings: TrainSettings) -> None:
+        if not setup.backbone.takes_images:
+            raise InputError(
+                "this method trains a network on images, and can not learn from feature vectors: use one on frozen "
+                "features, such as amber, acil, ncm, slda or ranpac"
+            )
         self.f: Backbone = setup.backbone.eval()  # also in training: no dropout, no batch statistics
         self.optimizer = Optimizer(settings.weight_decay)
         self.optimizer.add(((f"f.{name}", p) for name, p in self.f.named_parameters()), settings.lr_backbone)

@@ -23,6 +23,7 @@ from dhocl.nn.backbones.efficientnet import efficientnet_lite0, efficientnet_lit
 from dhocl.nn.backbones.hub import hub
 from dhocl.nn.backbones.parts import side_by_side
 from dhocl.nn.backbones.simple import tiny, wrap
+from dhocl.nn.backbones.vectors import vectors
 
 __all__ = [
     "BACKBONES",
@@ -36,7 +37,7 @@ __all__ = [
     "wrap",
 ]
 
-HUB = "hub:"
+HUB, FEATURES = "hub:", "features:"
 Build = Callable[[], nn.Module]
 
 
@@ -53,12 +54,18 @@ BACKBONES: dict[str, BackboneInfo] = {
 
 
 def find_backbone(backbone: str | Build) -> BackboneInfo:
-    """The backbone with a name: one of BACKBONES, `hub:NAME`, `module:function`, or an entry point of a package."""
+    """The backbone with a name.
+
+    One of BACKBONES, `hub:NAME`, `features:DIM`, `module:function`, or an entry point of a package.
+    """
     if isinstance(backbone, str) and backbone in BACKBONES:
         return BACKBONES[backbone]
     if isinstance(backbone, str) and backbone.startswith(HUB):
         return BackboneInfo(partial(hub, backbone.removeprefix(HUB)), "a model from a hub")
-    build = outside.find(backbone, "backbone", [*BACKBONES, "hub:NAME"]) if isinstance(backbone, str) else backbone
+    if isinstance(backbone, str) and backbone.startswith(FEATURES):
+        return BackboneInfo(partial(vectors, backbone.removeprefix(FEATURES)), "feature vectors of another encoder")
+    known = [*BACKBONES, "hub:NAME", "features:DIM"]
+    build = outside.find(backbone, "backbone", known) if isinstance(backbone, str) else backbone
     if not callable(build):
         raise InputError(f"{backbone} is not a backbone: expected a function that returns a network, not {build!r}")
     return BackboneInfo(build, outside.first_line(build))

@@ -63,6 +63,7 @@ class Backbone(nn.Module, ABC):
         stages: channels of the earlier stages whose maps `encode` returns.
     """
 
+    takes_images = True  # False: feature vectors
     mean: Tensor  # (1, 3, 1, 1) on 0..255
     std: Tensor  # (1, 3, 1, 1)
 

@@ -5,43 +5,25 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
+from dhocl.classifier.evaluation import Evaluation, Evaluator
+from dhocl.classifier.inputs import as_label, as_labels, as_pixels
+from dhocl.classifier.prediction import Prediction, name_predictions
 from dhocl.core import checkpoint, outside
-from dhocl.core.decode import Beliefs
-from dhocl.core.errors import InputError, check_least, usable
+from dhocl.core.decode import Decoding
+from dhocl.core.errors import InputError, check_choice, check_least, usable
 from dhocl.core.files import locked
-from dhocl.core.taxonomy import UNKNOWN, Label, Taxonomy
-from dhocl.data.images import to_pixels
+from dhocl.core.taxonomy import Label, Taxonomy
+from dhocl.data.vectors import read_vectors
 from dhocl.knowledge import KnowledgeSource, open_tree
 from dhocl.model import Model, ModelConfig, Revision
 from dhocl.nn.learner import Learner
 
 AT_ONCE = 250  # images predicted at once
-
-
-class Guess(NamedTuple):
-    """A class and its probability."""
-
-    name: str
-    probability: float
-
-
-class Prediction(NamedTuple):
-    """What one image shows.
-
-    `levels` has the most probable class of each level, with levels treated as independent. `path` is the most probable
-    path of the known tree, level -> name, and `probability` the probability of that path.
-    """
-
-    levels: dict[str, Guess]
-    path: dict[str, str]
-    probability: float
 
 
 class Classifier:
@@ -52,7 +34,8 @@ class Classifier:
         tree: a `tree.tsv` file that says what lies below what.
         source: a knowledge source (`dhocl.knowledge`) that is asked about classes that `tree` does not have.
         method: a name of `dhocl list methods`, `module:Class`, or a class derived from `Learner`.
-        backbone: a name of `dhocl list backbones`, `module:function`, or a network (see `dhocl.backbones.wrap`).
+        backbone: a name of `dhocl list backbones`, `module:function`, or a network (see `dhocl.backbones.wrap`);
+            `features:512` for vectors of 512 numbers instead of images (`learn_features`).
         image_size: images are scaled to squares of this side.
         buffer: images that may be kept for replay.
         batch: images learned in one step.
@@ -63,7 +46,7 @@ class Classifier:
         settings: of the method, those that differ from its defaults.
 
     A class that neither `tree` nor `source` knows is learned all the same. `link`, `unlink`, `add`, `rename` and
-    `merge` revise the tree at any time.
+    `merge` revise the tree at any time. `learned` holds the ids of the files that `dhocl learn` has learned.
 
     Example:
         >>> import numpy as np
@@ -117,6 +100,7 @@ class Classifier:
             backbone=None if isinstance(backbone, str) else backbone,
         )
         self.batch = batch
+        self.learned = torch.empty(0, dtype=torch.long)
 
     def __repr__(self) -> str:
         return f"Classifier{repr(self.model).removeprefix('Model')}"
@@ -137,25 +121,61 @@ class Classifier:
             images: paths, PIL images, arrays (H, W, 3) or tensors (3, H, W), or a batch of these.
             labels: a pair (name, level) for each image, such as `("robin", "species")`.
         """
-        x = self.pixels(images)
-        named = [self._label(label) for label in labels]
-        if len(x) != len(named):
-            raise InputError(f"{len(x)} images, but {len(named)} labels: give one label for each image")
-        for start in range(0, len(x), self.batch):
-            self.model.observe(x[start : start + self.batch], named[start : start + self.batch])
+        self._learn(self.pixels(images), labels)
 
-    def predict(self, images: Any) -> list[Prediction]:
-        """What each image shows, at every level met so far."""
-        found: list[Prediction] = []
-        with self.model.resting():
-            for x in torch.split(self.pixels(images), AT_ONCE):
-                found += self._predictions(self.model.beliefs(x))
-        return found
+    def learn_features(self, features: Any, labels: Iterable[tuple[str, str]]) -> None:
+        """Learn from feature vectors of an encoder of your own, once. The backbone must be `features:DIM`.
 
-    def probabilities(self, images: Any) -> dict[int, Tensor]:
-        """(images, classes) per level, levels treated as independent; classes as in `taxonomy.nodes(level)`."""
+        Args:
+            features: an array or tensor (n, DIM), or a `.npy` or Parquet file of one.
+            labels: a pair (name, level) for each vector.
+
+        Example:
+            >>> classifier = Classifier(["species"], backbone="features:2", method="acil")
+            >>> classifier.learn_features([[1, 0], [0, 1]], [("robin", "species"), ("tit", "species")])
+            >>> classifier.predict_features([[0.9, 0.2]])[0].path
+            {'species': 'robin'}
+        """
+        self._learn(self.vectors(features), labels)
+
+    def predict(self, images: Any, *, decode: Decoding = "path", top: int = 1) -> list[Prediction]:
+        """What each image shows, at every level met so far.
+
+        Args:
+            images: as for `learn`.
+            decode: "path" predicts classes on one path of the tree, "level" treats the levels as independent.
+            top: classes per level; all but the first are `alternatives`.
+        """
+        return self._predict(self.pixels(images), decode, top)
+
+    def predict_features(self, features: Any, *, decode: Decoding = "path", top: int = 1) -> list[Prediction]:
+        """`predict` for feature vectors."""
+        return self._predict(self.vectors(features), decode, top)
+
+    def evaluate(self, images: Any, labels: Iterable[tuple[str, str]], *, decode: Decoding = "path") -> Evaluation:
+        """Compare predictions with labels.
+
+        Args:
+            images: as for `learn`, or as for `learn_features`.
+            labels: a pair (name, level) for each image. What lies above a label follows from the tree.
+            decode: as for `predict`.
+
+        Images of classes that were never learned are counted apart.
+        """
+        x = self.pixels(images) if self.model.backbone.takes_images else self.vectors(images)
+        named = as_labels(labels, self.levels, len(x))
+        check_choice("decode", decode, ("level", "path"))
+        evaluator = Evaluator(self.taxonomy, self.levels, decode)
         with self.model.resting():
-            return self.model.probabilities(self.pixels(images), "level")
+            for start in range(0, len(x), AT_ONCE):
+                truths = [{label.level: label.name} for label in named[start : start + AT_ONCE]]
+                evaluator.add(self.model.beliefs(x[start : start + AT_ONCE]), truths)
+        return evaluator.result()
+
+    def probabilities(self, images: Any, *, decode: Decoding = "path") -> dict[int, Tensor]:
+        """(images, classes) per level, by path or with levels independent; classes as in `taxonomy.nodes(level)`."""
+        with self.model.resting():
+            return self.model.probabilities(self.pixels(images), decode)
 
     def reader(self) -> Classifier:
         """A copy for prediction, which stays as it is while this one learns on, in another thread if need be."""
@@ -194,62 +214,62 @@ class Classifier:
     def load(
         cls, folder: str | Path, *, source: KnowledgeSource | None = None, backbone: nn.Module | None = None
     ) -> Classifier:
-        """The model in a folder of `save`, `dhocl run` or `dhocl serve`, also while a service writes to it.
+        """The model in a folder of `save`, `dhocl learn`, `run` or `serve`, also while a service writes to it.
 
         The folder is not changed, except that a damaged checkpoint is renamed to `.damaged`. A knowledge source or a
         backbone of your own is not saved and must be given again.
         """
         state = checkpoint.load_newest(Path(folder) / "checkpoints")
         if state is None:
-            raise InputError(f"{folder} holds no model: give a folder that save, dhocl run or dhocl serve wrote")
+            raise InputError(
+                f"{folder} holds no model: give a folder that dhocl learn, run, serve or Classifier.save wrote"
+            )
         with usable(Path(folder), checkpoint.ADVICE):
             if state["model"]["sourced"] and source is None:
                 raise InputError(f"the model in {folder} had a knowledge source of its own: give it as source=")
-            classifier = cls.__new__(cls)
-            classifier.model = Model.from_state(state["model"], source=source, backbone=backbone)
-            classifier.batch = state.get("batch", 32)
-            return classifier
+            return cls.from_state(state, source=source, backbone=backbone)
+
+    @classmethod
+    def from_state(
+        cls, state: dict[str, Any], *, source: KnowledgeSource | None = None, backbone: nn.Module | None = None
+    ) -> Classifier:
+        """A classifier from what `state_dict` returned."""
+        classifier = cls.__new__(cls)
+        classifier.model = Model.from_state(state["model"], source=source, backbone=backbone)
+        classifier.batch = state.get("batch", 32)
+        classifier.learned = state.get("learned", torch.empty(0, dtype=torch.long))
+        return classifier
 
     def state_dict(self) -> dict[str, Any]:
         """What `save` writes: nested dicts of tensors and JSON values."""
-        return {"model": self.model.state_dict(), "batch": self.batch}
+        return {"model": self.model.state_dict(), "batch": self.batch, "learned": self.learned}
 
     def pixels(self, images: Any) -> Tensor:
         """Images as `learn` takes them -> (n, 3, size, size) uint8."""
-        size = self.model.config.image_size
-        if isinstance(images, Tensor) and images.dtype == torch.uint8 and images.shape[1:] == (3, size, size):
-            return images
-        single = isinstance(images, (str, Path, Image.Image)) or getattr(images, "ndim", 4) == 3
-        given = [images] if single else images
-        pixels = [to_pixels(image, size, f"image {place}") for place, image in enumerate(given)]
-        if not pixels:
-            raise InputError("no image given")
-        return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous()
+        if not self.model.backbone.takes_images:
+            raise InputError("this model takes feature vectors, not images: use learn_features and predict_features")
+        return as_pixels(images, self.model.config.image_size)
 
-    def _predictions(self, beliefs: Beliefs) -> list[Prediction]:
-        best = {level: p.max(1) for level, p in beliefs.levels.items()}
-        paths, scores = beliefs.best_path()
-        found = []
-        for row, (path, score) in enumerate(zip(paths.tolist(), scores.tolist(), strict=True)):
-            guesses = {
-                self.levels[level]: Guess(self._name(level, int(top.indices[row])), float(top.values[row]))
-                for level, top in best.items()
-            }
-            named = {
-                self.levels[level]: self._name(level, column)
-                for level, column in zip(self.taxonomy.levels, path, strict=True)
-                if column != UNKNOWN
-            }
-            found.append(Prediction(guesses, named, score))
-        return found
+    def vectors(self, features: Any) -> Tensor:
+        """Feature vectors as `learn_features` takes them -> (n, dim, 1, 1) float32."""
+        backbone = self.model.backbone
+        if backbone.takes_images:
+            raise InputError("this model takes images: for feature vectors, make one with backbone='features:DIM'")
+        return read_vectors(features, backbone.dim)[:, :, None, None]
 
     def _label(self, label: tuple[str, str]) -> Label:
-        if isinstance(label, str) or len(label) != 2:
-            raise InputError(f"the label {label!r} is not a pair: write it as (name, level)")
-        name, level = label
-        if level not in self.levels:
-            raise InputError(f"{name!r} has the unknown level {level!r}: choose one of {', '.join(self.levels)}")
-        return Label(name, self.levels.index(level))
+        return as_label(label, self.levels)
 
-    def _name(self, level: int, column: int) -> str:
-        return self.taxonomy.labels[int(self.taxonomy.nodes(level)[column])].name
+    def _learn(self, x: Tensor, labels: Iterable[tuple[str, str]]) -> None:
+        named = as_labels(labels, self.levels, len(x))
+        for start in range(0, len(x), self.batch):
+            self.model.observe(x[start : start + self.batch], named[start : start + self.batch])
+
+    def _predict(self, x: Tensor, decode: Decoding, top: int) -> list[Prediction]:
+        check_choice("decode", decode, ("level", "path"))
+        check_least("top", top, 1)
+        found: list[Prediction] = []
+        with self.model.resting():
+            for part in torch.split(x, AT_ONCE):
+                found += name_predictions(self.model.beliefs(part), self.taxonomy, self.levels, decode, top)
+        return found

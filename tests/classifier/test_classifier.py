@@ -198,11 +198,11 @@ def test_a_split_can_be_announced(tmp_path: Path) -> None:
     for species, kind in (("robin", "bird"), ("cod", "fish")):
         classifier.link((species, "species"), (kind, "kind"))
     images = pictures([0, 2], np.random.default_rng(9)).permute(0, 2, 3, 1).numpy()
-    before = classifier.predict(images)
+    before = classifier.predict(images, decode="level")
     classifier.add(("jay", "species"), ("bird", "kind"))
     classifier.add(("fan robin", "race"), ("robin", "species"))
     classifier.add(("fen robin", "race"), ("robin", "species"))
-    after = classifier.predict(images)
+    after = classifier.predict(images, decode="level")
     assert [p.levels["species"] for p in after] == [p.levels["species"] for p in before]
     assert [p.levels["race"].probability for p in after] == [0.5, 0.5], "nothing is known of races"
     assert after[0].path["species"] == "robin"

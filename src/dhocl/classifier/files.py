@@ -1,0 +1,63 @@
+"""Predict and evaluate image files, however many: they are read in batches, and nothing is kept of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from dhocl.classifier.classifier import Classifier
+from dhocl.classifier.evaluation import Evaluation, Evaluator
+from dhocl.classifier.prediction import Prediction
+from dhocl.core.decode import Decoding
+from dhocl.data.album import Photo
+from dhocl.data.files import read_each
+from dhocl.knowledge import Silent
+
+BATCH = 64  # images predicted at once
+
+
+class Predicted(NamedTuple):
+    path: Path
+    prediction: Prediction | None  # None if the image can not be read
+    problem: str
+
+
+def open_model(folder: Path) -> Classifier:
+    """A model to predict with. It needs no knowledge source, even if it learned with one."""
+    return Classifier.load(folder, source=Silent())
+
+
+def predict_files(
+    classifier: Classifier, paths: Iterable[Path], *, decode: Decoding = "path", top: int = 1
+) -> Iterator[Predicted]:
+    """A prediction of each file, in order."""
+    reader = classifier.reader()
+    for read, x in read_each(paths, lambda path: path, reader.model.config.image_size, BATCH):
+        found = iter(reader.predict(x, decode=decode, top=top) if len(x) else ())
+        for path, problem in read:
+            yield Predicted(path, None if problem else next(found), problem)
+
+
+class Judgement(NamedTuple):
+    evaluation: Evaluation
+    photos: list[Photo]  # that were evaluated; `row` of a mistake is an index
+    problems: list[str]
+
+
+def evaluate_files(
+    classifier: Classifier, photos: Sequence[Photo], *, decode: Decoding = "path"
+) -> Iterator[int | Judgement]:
+    """Compare predictions of files with their labels. Yields the number of images done, and last the result."""
+    reader = classifier.reader()
+    evaluator, judged, problems = Evaluator(reader.taxonomy, reader.levels, decode), [], []
+    for read, x in read_each(photos, lambda photo: photo.path, reader.model.config.image_size, BATCH):
+        good = [photo for photo, problem in read if not problem]
+        problems += [problem for _, problem in read if problem]
+        if good:
+            truths = [{level: name for level, name in enumerate(photo.lineage) if name} for photo in good]
+            evaluator.add(reader.model.beliefs(x), truths)
+            judged += good
+        yield len(judged) + len(problems)
+    if judged:
+        yield Judgement(evaluator.result(), judged, problems)

@@ -1,0 +1,120 @@
+"""Write predictions as text, CSV, JSON or JSON lines, each as soon as it is there."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from dhocl.core.errors import InputError
+
+if TYPE_CHECKING:
+    from dhocl.classifier import Guess, Prediction
+    from dhocl.classifier.files import Predicted
+
+Write = Callable[["Predicted"], None]
+
+
+@contextmanager
+def open_writer(out: Path | None, levels: Sequence[str], confidence: float, top: int) -> Iterator[Write]:
+    """Yields a function that writes a prediction to `out`; None for text on the screen."""
+    if out is None:
+        yield lambda found: print(f"{found.path}: {_told(found, confidence)}")
+        return
+    if out.suffix.lower() not in (".csv", ".json", ".jsonl"):
+        raise InputError(f"`out` {out}: the name must end in .csv, .json or .jsonl")
+    if out.is_dir() or not out.parent.is_dir():
+        raise InputError(f"`out` {out}: {'is a folder' if out.is_dir() else f'there is no folder {out.parent}'}")
+    with out.open("w", encoding="utf-8", newline="") as file:
+        if out.suffix.lower() == ".csv":
+            yield _table(file, levels, confidence, top)
+        elif out.suffix.lower() == ".jsonl":
+            yield lambda found: print(_line(found, confidence), file=file)
+        else:
+            before = iter(["[\n"])
+            try:
+                yield lambda found: print(next(before, ",\n") + _line(found, confidence), end="", file=file)
+            finally:
+                file.write(next(before, "\n") + "]\n")
+
+
+def _told(found: Predicted, confidence: float) -> str:
+    return sentence(found.prediction, confidence) if found.prediction else "can not be read"
+
+
+def sentence(prediction: Prediction, confidence: float) -> str:
+    """The part of the path that is sure, and the first rank that is not, with its alternatives.
+
+    >>> from dhocl import Guess, Prediction
+    >>> levels = {"family": Guess("Corvidae", 0.9), "genus": Guess("Corvus", 0.6)}
+    >>> path = {"family": "Corvidae", "genus": "Corvus"}
+    >>> found = Prediction(levels, path, 0.6, {"genus": (Guess("Pica", 0.2),)})
+    >>> sentence(found, 0.8), sentence(found, 0.5)
+    ('Corvidae 0.90; genus unsure (Corvus 0.60, Pica 0.20)', 'Corvidae 0.90 > Corvus 0.60')
+    """
+    if not prediction.is_coherent:
+        return repr(prediction)
+    sure = prediction.sure(confidence)
+    told = [" > ".join(map(str, sure.values()))] if sure else []
+    for level in prediction.path:
+        if level not in sure:
+            guesses = [prediction.levels[level], *prediction.alternatives.get(level, ())]
+            told.append(f"{level} unsure ({', '.join(map(str, guesses))})")
+            break
+    return "; ".join(told)
+
+
+def entry(found: Predicted, confidence: float) -> dict[str, Any]:
+    """A prediction as JSON."""
+    if found.prediction is None:
+        return {"image": str(found.path), "problem": found.problem}
+    prediction = found.prediction
+    answer = next(reversed(prediction.sure(confidence).items()), None)
+    return {
+        "image": str(found.path),
+        "answer": answer and {"rank": answer[0], **_guess(answer[1])},
+        "path": prediction.path,
+        "probability": prediction.probability,
+        "ranks": {
+            level: _guess(guess) | {"alternatives": [_guess(other) for other in prediction.alternatives[level]]}
+            for level, guess in prediction.levels.items()
+        },
+    }
+
+
+def _line(found: Predicted, confidence: float) -> str:
+    return json.dumps(entry(found, confidence), ensure_ascii=False)
+
+
+def _guess(guess: Guess) -> dict[str, Any]:
+    return {"name": guess.name, "probability": round(guess.probability, 4)}
+
+
+def _table(file: IO[str], levels: Sequence[str], confidence: float, top: int) -> Write:
+    """Columns: the image, the answer, and for each rank its class and alternatives with their probabilities."""
+    writer = csv.writer(file)
+    numbers = ["", *(f"_{place}" for place in range(2, top + 1))]
+    ranked = [f"{level}{number}{end}" for level in levels for number in numbers for end in ("", "_probability")]
+    writer.writerow(["path", "answer", "rank", "probability", *ranked, "problem"])
+
+    def write(found: Predicted) -> None:
+        if found.prediction is None:
+            writer.writerow([found.path, "", "", "", *[""] * len(ranked), found.problem])
+            return
+        prediction = found.prediction
+        rank, answer = next(reversed(prediction.sure(confidence).items()), ("", None))
+        cells: list[str | Path] = [found.path, *((answer.name, rank, _number(answer)) if answer else ("", "", ""))]
+        for level in levels:
+            guesses = [prediction.levels[level], *prediction.alternatives[level]] if level in prediction.levels else []
+            cells += [text for guess in guesses for text in (guess.name, _number(guess))]
+            cells += [""] * (2 * (top - len(guesses)))
+        writer.writerow([*cells, ""])
+
+    return write
+
+
+def _number(guess: Guess) -> str:
+    return f"{guess.probability:.4f}"
