@@ -148,8 +148,9 @@ def command(*arguments: object) -> list[str]:
 
 
 @contextmanager
-def started(*arguments: object, port: int = 0) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
-    process = subprocess.Popen(command(*arguments, "--port", port), stdout=subprocess.PIPE, text=True)
+def started(*arguments: object, port: int = 0, **more: Any) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    """`more`: arguments of Popen, such as `stderr`."""
+    process = subprocess.Popen(command(*arguments, "--port", port), stdout=subprocess.PIPE, text=True, **more)
     try:
         assert process.stdout is not None
         address = process.stdout.readline().removeprefix("dhocl: ").strip()

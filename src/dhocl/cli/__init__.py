@@ -28,7 +28,7 @@ app.command()(sweep)
 app.command("list")(list_)
 app.command()(download)
 app.command()(report)
-app.command()(serve)
+app.command(context_settings={"auto_envvar_prefix": "DHOCL_SERVE"})(serve)
 
 # Errors of the operating system that the user can fix: disk space and permissions.
 _USERS_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR}
