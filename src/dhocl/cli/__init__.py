@@ -8,6 +8,7 @@ import sys
 
 import typer
 
+from dhocl.cli.backup import backup
 from dhocl.cli.download import download
 from dhocl.cli.list import list_
 from dhocl.cli.report import report
@@ -29,6 +30,7 @@ app.command("list")(list_)
 app.command()(download)
 app.command()(report)
 app.command(context_settings={"auto_envvar_prefix": "DHOCL_SERVE"})(serve)
+app.command()(backup)
 
 # Errors of the operating system that the user can fix: disk space and permissions.
 _USERS_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR}
