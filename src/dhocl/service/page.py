@@ -1,4 +1,4 @@
-"""The page at `/`: one self-contained document with a Content-Security-Policy."""
+"""The pages at `/` and `/docs`: self-contained documents with a Content-Security-Policy each."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import hashlib
 import re
 from importlib.resources import files
 
+from fastapi.responses import HTMLResponse
+
 WEB = files("dhocl.service") / "web"
 
 
-def read_page() -> tuple[str, str]:
-    """The page and its Content-Security-Policy, which allows its scripts and styles by their hashes."""
-    page = (WEB / "page.html").read_text(encoding="utf-8")
+def read_page(name: str) -> HTMLResponse:
+    """A page with its Content-Security-Policy, which allows its scripts and styles by their hashes."""
+    page = (WEB / name).read_text(encoding="utf-8")
     page = re.sub(r'<link rel="stylesheet" href="([\w.]+)">', lambda found: _within("style", found[1]), page)
     page = re.sub(r'<script src="([\w.]+)"></script>', lambda found: _within("script", found[1]), page)
     policy = [
@@ -26,7 +28,7 @@ def read_page() -> tuple[str, str]:
         "frame-ancestors 'none'",
         "require-trusted-types-for 'script'",  # text can not become markup
     ]
-    return page, "; ".join(policy)
+    return HTMLResponse(page, headers={"Content-Security-Policy": "; ".join(policy)})
 
 
 def _within(tag: str, name: str) -> str:

@@ -21,11 +21,15 @@ Number = Annotated[int, Path(ge=1, le=LARGEST)]
 
 def add_reading(app: FastAPI, service: Service) -> None:
     engine, journal = service.engine, service.journal
-    page, policy = read_page()
+    page, docs = read_page("page.html"), read_page("docs.html")
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     def home() -> HTMLResponse:
-        return HTMLResponse(page, headers={"Content-Security-Policy": policy})
+        return page
+
+    @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
+    def describe() -> HTMLResponse:
+        return docs
 
     @app.get("/taxonomy", response_model=schema.Tree, responses=problems())
     def taxonomy() -> dict[str, Any]:
