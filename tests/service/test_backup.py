@@ -125,6 +125,22 @@ def test_a_journal_that_is_pruned_meanwhile_is_copied_again(tmp_path: Path, monk
     leave(again)
 
 
+def test_writes_of_the_service_do_not_start_the_copy_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "PAGES", 1)
+    service, done = opened(tmp_path / "m"), []
+    work(service, 0)
+
+    def write(pages: int, _: int) -> None:
+        done.append(pages)
+        assert len(done) < 1000, "it starts anew for ever"
+        service.journal.append("revision", [{"kind": "unlink"}])
+
+    assert backup(tmp_path / "m", tmp_path / "copy", write) == 4
+    assert done == list(range(1, len(done) + 1)), "each page once"
+    assert len(done) > 5
+    leave(service)
+
+
 def test_a_copy_that_never_fits_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leave(opened(tmp_path / "m"))
     monkeypatch.setattr(journal.Journal, "whole", lambda *_: False)

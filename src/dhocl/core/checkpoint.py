@@ -68,7 +68,7 @@ def newest_intact(folder: Path) -> tuple[Path, bytes] | None:
     FileNotFoundError if the process that writes the folder has just replaced it.
     """
     for path in _newest_first(folder):
-        content = path.read_bytes()
+        content = b"" if path.is_dir() else path.read_bytes()
         if path.stem.endswith(f"-{_hash(content)}"):
             return path, content
     return None

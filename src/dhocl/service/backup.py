@@ -77,11 +77,11 @@ def _copy(source: Path, target: Path, report: Report) -> None:
             closing(sqlite3.connect(f"file:{quote(str(source))}?mode=rw", uri=True, isolation_level=None)) as given,
             closing(sqlite3.connect(target)) as copy,
         ):
-            given.execute("BEGIN")
-            given.execute("PRAGMA user_version").fetchone()  # a snapshot, else each write of the service starts it anew
+            given.execute("BEGIN")  # a snapshot: else each write of the service would start the copy anew
+            given.execute("SELECT count(*) FROM sqlite_master").fetchone()
             given.backup(copy, pages=PAGES, progress=lambda _, left, whole: report(whole - left, whole))
     except sqlite3.Error as error:
-        raise InputError(f"{source} can not be copied to {target} ({error})") from None
+        raise InputError(f"{source} can not be copied to {target} ({error}): free disk space, or restore it") from None
 
 
 def _clear(folder: Path) -> None:

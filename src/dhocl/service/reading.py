@@ -21,15 +21,13 @@ Number = Annotated[int, Path(ge=1, le=LARGEST)]
 
 def add_reading(app: FastAPI, service: Service) -> None:
     engine, journal = service.engine, service.journal
-    page, docs = read_page("page.html"), read_page("docs.html")
+    pages = {"/": read_page("page.html"), "/docs": read_page("docs.html")}
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
-    def home() -> HTMLResponse:
-        return page
-
     @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
-    def describe() -> HTMLResponse:
-        return docs
+    def page(request: Request) -> HTMLResponse:
+        content, policy = pages[request.scope["path"]]
+        return HTMLResponse(content, headers={"Content-Security-Policy": policy})
 
     @app.get("/taxonomy", response_model=schema.Tree, responses=problems())
     def taxonomy() -> dict[str, Any]:
