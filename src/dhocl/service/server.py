@@ -71,7 +71,7 @@ def start(
 
 def serve(service: Service, listener: socket.socket, token: str | None, protect_reading: bool) -> None:
     """Serve until SIGTERM or Ctrl-C."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises the signal again after its shutdown
+    signal.signal(signal.SIGTERM, _end)  # uvicorn raises the signal again after its shutdown
     host, port = listener.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     learned, queued = service.engine.snapshot.learned, service.journal.queued
@@ -80,6 +80,13 @@ def serve(service: Service, listener: socket.socket, token: str | None, protect_
     )
     print(f"dhocl: {address}", flush=True)
     Server(configured(service, token, protect_reading), service).run(sockets=[listener])
+
+
+def _end(*_: Any) -> None:
+    """End the process. All is on disk by now, and the interpreter would take seconds to free PyTorch."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def configured(service: Service, token: str | None, protect_reading: bool) -> uvicorn.Config:
