@@ -101,10 +101,10 @@ def post(client: httpx.Client, given: Sequence[tuple[bytes, str, str]]) -> httpx
     )
 
 
-def as_post(given: Sequence[tuple[bytes, str, str]]) -> Post:
+def as_post(given: Sequence[tuple[bytes, str, str]], size: int = 32) -> Post:
     """Observations as the journal takes them."""
     contents = [{"name": name, "rank": rank} for _, name, rank in given]
-    return Post("observation", contents, [decode(image, 32, 10**6) for image, _, _ in given])
+    return Post("observation", contents, [decode(image, size, 10**6) for image, _, _ in given])
 
 
 def settled(client: httpx.Client) -> dict[str, Any]:
@@ -156,8 +156,9 @@ def command(*arguments: object) -> list[str]:
 
 
 @contextmanager
-def started(*arguments: object, port: int = 0) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
-    process = subprocess.Popen(command(*arguments, "--port", port), stdout=subprocess.PIPE, text=True)
+def started(*arguments: object, port: int = 0, **more: Any) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    """`more`: arguments of Popen, such as `stderr`."""
+    process = subprocess.Popen(command(*arguments, "--port", port), stdout=subprocess.PIPE, text=True, **more)
     try:
         assert process.stdout is not None
         address = process.stdout.readline().removeprefix("dhocl: ").strip()

@@ -14,7 +14,7 @@ from dhocl.experiment.record import Record
 from dhocl.service.bodies import Limits
 from dhocl.service.keeper import Pace
 from dhocl.service.service import Service
-from tests.helpers.serving import examples, leave, opened
+from tests.helpers.serving import as_post, examples, leave, opened
 from tests.helpers.small_runs import SMALL
 
 X, _ = exam()
@@ -53,8 +53,8 @@ def test_a_served_run_counts_and_calibrates(finished: Record, tmp_path: Path) ->
     shutil.copytree(finished.folder, tmp_path / "m")
     service = Service(tmp_path / "m", {}, Limits(), Pace())
     known = [label for label in service.engine.snapshot.taxonomy if label.level == 2][:5]
-    labels = [{"name": label.name, "rank": service.ranks[2]} for label in known]
-    service.journal.append("observation", labels, [image for image, _, _ in examples(5)])
+    given = [(image, label.name, service.ranks[2]) for (image, _, _), label in zip(examples(5), known, strict=True)]
+    service.journal.append([as_post(given, service.image_size)])
     assert service.engine.turn()
     assert service.engine.snapshot.progress[service.ranks[2]]["seen"] == 5
     assert service.journal.recent(1)[0].outcome["predicted"] is not None
@@ -64,8 +64,7 @@ def test_a_served_run_counts_and_calibrates(finished: Record, tmp_path: Path) ->
 def test_what_a_service_learns_is_read_while_it_runs(tmp_path: Path) -> None:
     small().save(tmp_path / "m")
     service = Service(tmp_path / "m", {}, Limits(), Pace())
-    labels = [{"name": name, "rank": rank} for _, name, rank in examples(20)]
-    service.journal.append("observation", labels, [image for image, _, _ in examples(20)])
+    service.journal.append([as_post(examples(20), service.image_size)])
     while service.engine.turn():
         pass
     service.engine.save()

@@ -52,6 +52,15 @@ def test_a_cycle_can_not_be_made(taught: httpx.Client) -> None:
     assert names(taught) == before
 
 
+def test_an_entry_tells_why_it_was_refused(taught: httpx.Client) -> None:
+    numbers = [link(taught, child, "bird").json()["accepted"] for child in ("nobody", "robin")]
+    settled(taught)
+    refused, done = [taught.get(f"/entries/{number}").json() for number in numbers]
+    assert (refused["kind"], refused["state"]) == ("revision", "refused")
+    assert "nobody" in refused["reason"]
+    assert (done["state"], done["reason"]) == ("done", None)
+
+
 @pytest.mark.parametrize(
     "name", ["", "   ", "a\0b", "a\x1b[31m", "b\u202egnp.exe", "a" * 201, "\u2067x", "\ue000\uffff"]
 )

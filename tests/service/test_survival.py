@@ -76,7 +76,12 @@ def test_only_what_fails_by_itself_is_refused(tmp_path: Path, faults: Path) -> N
         post(client, [*given[:11], (black, "void", "kind"), *given[11:]])
         numbers = settled(client)
         assert (numbers["learned"], numbers["refused"]) == (29, 1)
-        assert client.get("/entries/12").json()["state"] == "refused"
+        assert client.get("/entries/12").json() == {
+            "number": 12,
+            "kind": "observation",
+            "state": "refused",
+            "reason": "the learner failed on it: see the log of the service",
+        }
         process.terminate()
         assert process.wait() == 0
     assert sorted(stored(tmp_path / "m").values()) == [1] * 29

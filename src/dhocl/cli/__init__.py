@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 import dhocl
+from dhocl.cli.backup import backup
 from dhocl.cli.download import download
 from dhocl.cli.evaluate import evaluate
 from dhocl.cli.learn import learn
@@ -44,7 +45,8 @@ app.command()(sweep)
 app.command("list")(list_)
 app.command()(download)
 app.command()(report)
-app.command()(serve)
+app.command(context_settings={"auto_envvar_prefix": "DHOCL_SERVE"})(serve)
+app.command()(backup)
 
 
 @app.callback()

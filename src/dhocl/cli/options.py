@@ -34,7 +34,7 @@ READ_AS: dict[Any, Any] = {  # type of a field -> type that the command line par
 
 def option(*names: str, panel: str, help: str, **more: Any) -> Any:
     """An option in a panel of the help."""
-    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+    return typer.Option(*names, help=help, rich_help_panel=panel, show_envvar=False, **more)
 
 
 def ranks(levels: str) -> list[str] | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
+from dhocl.cli.configured import read_config
 from dhocl.cli.options import option, ranks
 from dhocl.core.errors import InputError
 
 MODEL = "Model"
 ACCESS = "Access"
 LOAD = "Limits"
+OPERATION = "Operation"
 
 
 def serve(
@@ -87,6 +89,20 @@ def serve(
         int,
         option("--checkpoint-every", panel=LOAD, min=1, help="Entries between checkpoints; at least one per minute."),
     ] = 1000,
+    log_format: Annotated[
+        Literal["text", "json"], option("--log-format", panel=OPERATION, help="Form of the lines on standard error.")
+    ] = "text",
+    access_log: Annotated[bool, option("--access-log", panel=OPERATION, help="Log every request.")] = False,
+    config: Annotated[
+        Path | None,
+        option(
+            "--config",
+            panel=OPERATION,
+            help="TOML file with options, such as `port = 8001`.",
+            is_eager=True,
+            callback=read_config,
+        ),
+    ] = None,
 ) -> None:
     """Serve a model over HTTP that learns from observations and predicts.
 
@@ -98,9 +114,14 @@ def serve(
 
     Predict another image: `curl -F image=@what.jpg http://127.0.0.1:8000/predict`
 
-    The page at `/` shows the tree. `/openapi.json` and docs/service.md describe all requests.
+    The page at `/` shows the tree, the one at `/docs` describes all requests.
+
+    Every option can also be set in the file of --config, by its name without dashes in front, as in
+    `image-mb = 4`, or in the environment, as in `DHOCL_SERVE_IMAGE_MB=4`. A flag has priority over the environment,
+    the environment over the file.
     """
     try:
+        from dhocl.service.logs import configure
         from dhocl.service.server import start
     except ModuleNotFoundError as error:
         raise InputError(f"the service needs {error.name}: pip install 'dhocl[serve]'") from None
@@ -120,4 +141,5 @@ def serve(
         "classes": max_classes,
     }
     given = {name: value for name, value in options.items() if value is not None}
+    configure(log_format, access_log)
     start(model, given, source or [], limits, checkpoint_every, host, port, token_file, protect_reading)

@@ -62,6 +62,18 @@ def load_newest(folder: Path) -> dict[str, Any] | None:
     return None
 
 
+def newest_intact(folder: Path) -> tuple[Path, bytes] | None:
+    """Path and content of the newest intact checkpoint; None if there is none. Nothing is renamed.
+
+    FileNotFoundError if the process that writes the folder has just replaced it.
+    """
+    for path in _newest_first(folder):
+        content = b"" if path.is_dir() else path.read_bytes()
+        if path.stem.endswith(f"-{_hash(content)}"):
+            return path, content
+    return None
+
+
 def load(path: Path) -> dict[str, Any]:
     with usable(path, ADVICE), safetensors.safe_open(path, framework="pt") as file:
         if file.metadata().get("format") != FORMAT:

@@ -12,16 +12,18 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.routing import Match, Route
+from starlette.types import ASGIApp
 
 import dhocl
 from dhocl.service.access import Guard, describe_access
 from dhocl.service.bodies import described
 from dhocl.service.reading import add_reading
 from dhocl.service.service import Service
+from dhocl.service.watch import Watch
 from dhocl.service.writing import add_writing
 
 
-def create_app(service: Service, token: str | None = None, protect_reading: bool = False) -> Guard:
+def create_app(service: Service, token: str | None = None, protect_reading: bool = False) -> ASGIApp:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.start()
@@ -34,7 +36,8 @@ def create_app(service: Service, token: str | None = None, protect_reading: bool
     add_reading(app, service)
     if token:
         describe_access(app, protect_reading)
-    return Guard(app, token, protect_reading, service.limits.body_bytes)
+    guard = Guard(app, token, protect_reading, service.limits.body_bytes)
+    return Watch(guard, app.routes, service.measures)
 
 
 def _handle_errors(app: FastAPI) -> None:

@@ -10,6 +10,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 MOST = 400  # connections at once, before those that wait for their clients are closed
 BUSY = 800  # requests at once, before a new one is answered 503; those of closed connections end a little later
 REQUEST = 10.0  # seconds until the headers of the next request must be complete
+STOPPING = 3  # seconds for requests in progress when the service stops
 READING = 30.0  # seconds within which a client must read what is buffered for it
 
 
@@ -49,6 +50,11 @@ class Connection(H11Protocol):
         super().resume_writing()
         if self._reading_timer:
             self._reading_timer.cancel()
+
+    def shutdown(self) -> None:
+        """Let a request in progress end, and close the connection before uvicorn cancels the request."""
+        super().shutdown()
+        self.loop.call_later(STOPPING - 0.5, self.transport.abort)
 
     @property
     def _answered(self) -> bool:

@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from threading import Event, Thread
 from typing import Any
 
@@ -15,7 +16,8 @@ import numpy as np
 from dhocl.core.errors import InputError, lacks_memory
 from dhocl.service.journal import Entry, Journal, MovedError, Outcome
 from dhocl.service.keeper import Keeper
-from dhocl.service.recovery import Attempts, ReplayError
+from dhocl.service.logs import Line
+from dhocl.service.recovery import FAILED, Attempts, ReplayError, check_refusal, log_refused
 from dhocl.service.served import ServedModel, Snapshot, as_array
 
 logger = logging.getLogger(__name__)
@@ -29,6 +31,7 @@ class Engine:
     """Applies the journal to a model.
 
     `snapshot` is the model after the last micro-batch. `announce` is called with every change, in the engine's thread.
+    `timed` measures the time of a micro-batch.
     """
 
     def __init__(
@@ -37,11 +40,13 @@ class Engine:
         journal: Journal,
         keeper: Keeper,
         announce: Callable[[list[tuple[str, Any]]], None],
+        timed: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self._served = served
         self._journal = journal
         self._keeper = keeper
         self._announce = announce
+        self._timed = timed
         self._attempts = Attempts()
         self._replaying = False  # entries that were applied before are applied again
         self._began = time.monotonic()
@@ -99,7 +104,8 @@ class Engine:
         if before and not self._replaying:
             self.save()
         if entries:
-            self._apply(entries)
+            with self._timed():
+                self._apply(entries)
         return bool(entries)
 
     def save(self) -> None:
@@ -144,7 +150,7 @@ class Engine:
         decision = self._attempts.failed(entries, error)
         if decision.refused:
             logger.error("%s are refused", what, exc_info=error)
-            self._settle(step, [Outcome(e.number, "refused", {"reason": "the learner failed"}) for e in entries])
+            self._settle(step, [Outcome(e.number, "refused", {"reason": FAILED}) for e in entries])
         self._stopping.wait(decision.pause)
         self._restore()
 
@@ -175,17 +181,18 @@ class Engine:
                 raise InputError((entry.outcome or {})["reason"])
             self._served.revise(entry.content)
         except InputError as error:
-            if entry.state == "done":  # the model would silently lack it
-                raise ReplayError(f"entry {entry.number} was applied before, and is refused now: {error}") from None
-            logger.warning("refused revision %d: %s", entry.number, error)
+            check_refusal(entry, error)
             return [Outcome(entry.number, "refused", {"reason": str(error)})]
+        if entry.step is None:
+            logger.info(Line("revision applied", entry=entry.number, kind=entry.content["kind"]))
         return [Outcome(entry.number, "done", {})]
 
     def _settle(self, step: int, outcomes: list[Outcome]) -> None:
         """Write outcomes to the journal; on a full disk, retry until it succeeds."""
         while True:
             try:
-                return self._journal.settle(step, outcomes)
+                self._journal.settle(step, outcomes)
+                return log_refused(outcomes)
             except sqlite3.OperationalError as error:
                 logger.error("the journal can not be written: %s", error)
                 if self._stopping.wait(1.0):

@@ -13,6 +13,7 @@ from dhocl.core import checkpoint
 from dhocl.core.errors import InputError
 from dhocl.core.files import is_same
 from dhocl.service.journal import Journal, MovedError
+from dhocl.service.logs import Line
 from dhocl.service.served import ServedModel
 
 logger = logging.getLogger(__name__)
@@ -67,8 +68,11 @@ class Keeper:
         self._cost = self._tried_at - began
 
     def _write(self, served: ServedModel) -> None:
+        began = time.monotonic()
         self.check_place()
         served.save(self._folder)
+        seconds = round(time.monotonic() - began, 3)
+        logger.info(Line("checkpoint written", entry=served.applied, learned=served.learned, seconds=seconds))
         before, self._saved = self._saved, served.applied
         self.check_place()  # the checkpoint may have gone elsewhere
         if checkpoint.count(self._folder) >= checkpoint.KEEP:

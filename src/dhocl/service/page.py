@@ -1,4 +1,4 @@
-"""The page at `/`: one self-contained document with a Content-Security-Policy."""
+"""The pages at `/` and `/docs`: self-contained documents with a Content-Security-Policy each."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from importlib.resources import files
 WEB = files("dhocl.service") / "web"
 
 
-def read_page() -> tuple[str, str]:
-    """The page and its Content-Security-Policy, which allows its scripts and styles by their hashes."""
-    page = (WEB / "page.html").read_text(encoding="utf-8")
+def read_page(name: str) -> tuple[str, str]:
+    """A page and its Content-Security-Policy, which allows its scripts and styles by their hashes."""
+    page = (WEB / name).read_text(encoding="utf-8")
     page = re.sub(r'<link rel="stylesheet" href="([\w.]+)">', lambda found: _within("style", found[1]), page)
     page = re.sub(r'<script src="([\w.]+)"></script>', lambda found: _within("script", found[1]), page)
     policy = [

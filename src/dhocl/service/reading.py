@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Path, Query, Request
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from dhocl.service import reports, schema
 from dhocl.service.journal import IMAGES
@@ -20,11 +21,13 @@ Number = Annotated[int, Path(ge=1, le=LARGEST)]
 
 def add_reading(app: FastAPI, service: Service) -> None:
     engine, journal = service.engine, service.journal
-    page, policy = read_page()
+    pages = {"/": read_page("page.html"), "/docs": read_page("docs.html")}
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
-    def home() -> HTMLResponse:
-        return HTMLResponse(page, headers={"Content-Security-Policy": policy})
+    @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
+    def page(request: Request) -> HTMLResponse:
+        content, policy = pages[request.scope["path"]]
+        return HTMLResponse(content, headers={"Content-Security-Policy": policy})
 
     @app.get("/taxonomy", response_model=schema.Tree, responses=problems())
     def taxonomy() -> dict[str, Any]:
@@ -47,11 +50,10 @@ def add_reading(app: FastAPI, service: Service) -> None:
         responses=problems() | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     )
     def metrics(request: Request, format: Annotated[str | None, Query(pattern="^(prometheus|json)$")] = None) -> Any:
-        """Counts and progressive accuracy; in the text format of Prometheus if `text/plain` is accepted."""
-        numbers = service.metrics()
+        """Counts and progressive accuracy; with latencies, for Prometheus, if `text/plain` is accepted."""
         if (format or ("prometheus" if "text/plain" in request.headers.get("accept", "") else "json")) == "json":
-            return numbers
-        return PlainTextResponse(reports.prometheus(numbers), media_type="text/plain; version=0.0.4")
+            return service.metrics()
+        return Response(service.measures.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     @app.get("/observations/recent", response_model=list[schema.Recent], responses=problems())
     def recent(n: Annotated[int, Query(ge=1, le=IMAGES)] = 20) -> list[dict[str, Any]]:
@@ -73,11 +75,12 @@ def add_reading(app: FastAPI, service: Service) -> None:
 
     @app.get("/entries/{number}", response_model=schema.EntryState, responses=problems(404))
     def entry(number: Number) -> dict[str, Any]:
-        """The state of an observation or a revision."""
+        """The state of an observation or a revision, and why it was refused."""
         found = journal.entry(number)
         if found is None:
             raise HTTPException(404, "there is no such entry, or it was deleted")
-        return {"number": found.number, "kind": found.kind, "state": found.state}
+        reason = (found.outcome or {}).get("reason")
+        return {"number": found.number, "kind": found.kind, "state": found.state, "reason": reason}
 
     @app.get(
         "/events",

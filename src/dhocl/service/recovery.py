@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dhocl.core.errors import lacks_memory
-from dhocl.service.journal import Entry
+from dhocl.core.errors import InputError, lacks_memory
+from dhocl.service.journal import Entry, Outcome
+from dhocl.service.logs import Line
+
+logger = logging.getLogger(__name__)
 
 ATTEMPTS = 2
 ATTEMPTS_AT_MEMORY = 4  # with pauses of 1, 2 and 4 seconds between them
+FAILED = "the learner failed on it: see the log of the service"  # reason of a refusal
 
 
 class ReplayError(Exception):
@@ -51,3 +56,15 @@ class Attempts:
             return Step(refused=True, pause=0.0)
         self._single = last
         return Step(refused=False, pause=pause)
+
+
+def check_refusal(entry: Entry, error: InputError) -> None:
+    """ReplayError if an entry is refused now that was applied before: the model would silently lack it."""
+    if entry.state == "done":
+        raise ReplayError(f"entry {entry.number} was applied before, and is refused now: {error}")
+
+
+def log_refused(outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        if outcome.state == "refused":
+            logger.warning(Line("entry refused", entry=outcome.number, reason=outcome.outcome["reason"]))

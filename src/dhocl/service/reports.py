@@ -61,31 +61,6 @@ def metrics(snapshot: Snapshot, accepted: int, queued: int, per_second: float) -
     }
 
 
-def prometheus(numbers: dict[str, Any]) -> str:
-    """The metrics in the text format of Prometheus."""
-    lines = []
-
-    def series(name: str, kind: str, about: str, values: dict[str, float | None]) -> None:
-        lines.extend([f"# HELP dhocl_{name} {about}", f"# TYPE dhocl_{name} {kind}"])
-        lines.extend(f"dhocl_{name}{label} {value}" for label, value in values.items() if value is not None)
-
-    def by_rank(values: dict[str, float | None]) -> dict[str, float | None]:
-        return {f'{{rank="{_escaped(rank)}"}}': value for rank, value in values.items()}
-
-    series("accepted_total", "counter", "Observations accepted.", {"": numbers["accepted"]})
-    series("learned_total", "counter", "Observations learned.", {"": numbers["learned"]})
-    series("refused_total", "counter", "Observations that could not be learned.", {"": numbers["refused"]})
-    series("queued", "gauge", "Entries that wait to be applied.", {"": numbers["queued"]})
-    for name, kind, about, key in (
-        ("seen_total", "counter", "Observations evaluated at a rank.", "seen"),
-        ("correct_total", "counter", "Observations predicted correctly before they were learned.", "correct"),
-        ("recent_accuracy", "gauge", "Accuracy over the last observations of a rank.", "recent"),
-    ):
-        series(name, kind, about, by_rank({rank: found[key] for rank, found in numbers["ranks"].items()}))
-    series("classes", "gauge", "Known classes.", by_rank(numbers["classes"]))
-    return "\n".join(lines) + "\n"
-
-
 def observation(entry: Entry) -> dict[str, Any]:
     return {
         "number": entry.number,
@@ -100,7 +75,3 @@ def observation(entry: Entry) -> dict[str, Any]:
 
 def _or_none(node: int) -> int | None:
     return None if node == UNKNOWN else node
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -177,6 +177,7 @@ class EntryState(BaseModel):
     number: int
     kind: str
     state: Literal["queued", "done", "refused"]
+    reason: str | None = Field(description="Why it was refused.")
 
 
 class Health(BaseModel):

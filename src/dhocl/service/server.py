@@ -1,11 +1,13 @@
-"""Start the server."""
+"""Start the server, and stop it within seconds."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,9 +19,12 @@ from dhocl.core.process import prepare
 from dhocl.service.access import LOOPBACK, read_token
 from dhocl.service.app import create_app
 from dhocl.service.bodies import Limits
-from dhocl.service.connections import BUSY, Connection
+from dhocl.service.connections import BUSY, STOPPING, Connection
 from dhocl.service.keeper import Pace
+from dhocl.service.logs import Line
 from dhocl.service.service import Service
+
+logger = logging.getLogger(__name__)
 
 
 class Server(uvicorn.Server):
@@ -32,6 +37,12 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._service.live.close()
         super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        began = time.monotonic()
+        await super().shutdown(sockets)
+        snapshot, seconds = self._service.engine.snapshot, round(time.monotonic() - began, 3)
+        logger.info(Line("stop", entry=snapshot.applied, learned=snapshot.learned, seconds=seconds))
 
 
 def start(
@@ -60,10 +71,22 @@ def start(
 
 def serve(service: Service, listener: socket.socket, token: str | None, protect_reading: bool) -> None:
     """Serve until SIGTERM or Ctrl-C."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises the signal again after its shutdown
+    signal.signal(signal.SIGTERM, _end)  # uvicorn raises the signal again after its shutdown
     host, port = listener.getsockname()[:2]
-    print(f"dhocl: http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    learned, queued = service.engine.snapshot.learned, service.journal.queued
+    logger.info(
+        Line("start", address=address, model=str(service.folder), method=service.method, learned=learned, queued=queued)
+    )
+    print(f"dhocl: {address}", flush=True)
     Server(configured(service, token, protect_reading), service).run(sockets=[listener])
+
+
+def _end(*_: Any) -> None:
+    """End the process. All is on disk by now, and the interpreter would take seconds to free PyTorch."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def configured(service: Service, token: str | None, protect_reading: bool) -> uvicorn.Config:
@@ -72,10 +95,11 @@ def configured(service: Service, token: str | None, protect_reading: bool) -> uv
         http=Connection,
         ws="none",
         port=0,
+        log_config=None,
         log_level="warning",
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=10,
+        timeout_graceful_shutdown=STOPPING,
         backlog=100,  # accepted at once: more would come before the connections that make room are closed
         limit_concurrency=BUSY,
     )

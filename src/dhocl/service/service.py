@@ -20,6 +20,7 @@ from dhocl.service.engine import Engine
 from dhocl.service.journal import Journal, Post
 from dhocl.service.keeper import Keeper, Pace
 from dhocl.service.live import Live
+from dhocl.service.measures import Measures
 from dhocl.service.served import ServedModel
 
 
@@ -37,8 +38,10 @@ class Service:
         self._lock = ExitStack()
         self._lock.enter_context(locked(folder))
         make_private(folder)
+        self.folder = folder
         self.limits = limits
         self.live = Live()
+        self.measures = Measures(self.metrics)
         path = folder / "journal.sqlite"
         if path.is_dir():
             raise InputError(f"{path} is a folder, not a journal: move it away")
@@ -47,9 +50,10 @@ class Service:
         source = open_source(*sources, levels=served.ranks) if sources else None
         self.journal = journal or Journal(path)
         self.ranks = served.ranks
+        self.method = str(served.model.config.to_json()["method"])
         self.image_size = served.model.config.image_size
         keeper = Keeper(folder / "checkpoints", self.journal, pace, served)
-        self.engine = Engine(served, self.journal, keeper, self._announce)
+        self.engine = Engine(served, self.journal, keeper, self._announce, self.measures.batches.time)
         self._asking = AskingThread(source, lambda: self.engine.snapshot.taxonomy, self._answered) if source else None
 
     def start(self) -> None:

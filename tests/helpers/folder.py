@@ -1,0 +1,63 @@
+"""Write the folder of a small service, to be opened by later versions: `python -m tests.helpers.folder DIR`.
+
+Make one whenever `checkpoint.FORMAT` or the `VERSION` of the journal changes. Keep the earlier ones in
+tests/data/folders.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from dhocl import Classifier
+from dhocl.checks import LEAVES, exam
+from dhocl.service.bodies import Limits
+from dhocl.service.journal import Post
+from dhocl.service.keeper import Pace
+from dhocl.service.service import Service
+from tests.helpers.serving import TREE, as_post, examples, leave
+
+EXAM, _ = exam()  # ten images of each leaf
+
+
+def write(folder: Path) -> None:
+    """A classifier that was saved, then served: observations, a revision and a refused revision, all applied."""
+    small = {"backbone": "tiny", "image_size": 32, "buffer": 8, "settings": {"stages": 0.0}}
+    classifier = Classifier(["kind", "species"], **small)
+    classifier.learn(EXAM, [(LEAVES[n // 10], "species") for n in range(len(EXAM))])
+    classifier.save(folder)
+    service = Service(folder, {}, Limits(), Pace())
+    service.journal.append([as_post(examples(24))])
+    links = [
+        {"kind": "link", "child": {"name": child, "rank": "species"}, "parent": {"name": parent, "rank": "kind"}}
+        for child, parent in (*TREE.items(), ("nobody", "bird"))
+    ]
+    service.journal.append([Post("revision", links)])
+    while service.engine.turn():
+        pass
+    service.engine.save()
+    predictions = service.engine.snapshot.predict(list(EXAM.permute(0, 2, 3, 1).numpy()), [0.0] * len(EXAM))
+    leave(service)
+    (folder / "expected.json").write_text(json.dumps(expected(predictions), indent=1) + "\n")
+    _shrink(folder)
+
+
+def expected(predictions: list[dict[str, Any]]) -> list[dict[str, float]]:
+    """Name -> probability along the path of each image."""
+    return [{node["name"]: round(node["probability"], 4) for node in found["path"]} for found in predictions]
+
+
+def _shrink(folder: Path) -> None:
+    """Without images, which are pruned in time anyway, and without the older checkpoint."""
+    with closing(sqlite3.connect(folder / "journal.sqlite")) as journal:
+        journal.executescript("DELETE FROM images; VACUUM;")
+    min((folder / "checkpoints").iterdir()).unlink()
+    (folder / "lock").unlink()
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))
