@@ -22,7 +22,7 @@ X, _ = exam()
 
 def served(folder: Path) -> list[dict[str, object]]:
     service = Service(folder, {}, Limits(), Pace())
-    found = service.engine.snapshot.predict(list(X.permute(0, 2, 3, 1).numpy()), 0.0)
+    found = service.engine.snapshot.predict(list(X.permute(0, 2, 3, 1).numpy()), [0.0] * len(X))
     leave(service)
     return found
 
@@ -70,7 +70,7 @@ def test_what_a_service_learns_is_read_while_it_runs(tmp_path: Path) -> None:
     service.engine.save()
     classifier = Classifier.load(tmp_path / "m")
     image = np.full((32, 32, 3), 90, dtype=np.uint8)
-    (answer,) = service.engine.snapshot.predict([image], 0.0)
+    (answer,) = service.engine.snapshot.predict([image], [0.0])
     assert {rank: guess["name"] for rank, guess in answer["ranks"].items()} == {
         level: guess.name for level, guess in classifier.predict(image)[0].levels.items()
     }
