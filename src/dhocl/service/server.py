@@ -107,7 +107,7 @@ def configured(service: Service, token: str | None, protect_reading: bool) -> uv
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # for asyncio to set TCP_NODELAY
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
