@@ -149,6 +149,16 @@ def test_the_coarsest_level_and_the_structure_count() -> None:
     assert [name for name, decision in decisions(world).items() if decision == "refuted"] == ["Claim 6"]
 
 
+def test_delay_has_to_make_ms_worse_not_only_more_than_aauc() -> None:
+    world = true_world()
+    move(world, "delay", "cub200", "delay 50", "MS", 45)
+    move(world, "delay", "cub200", "delay 50", "AAUC", 45)
+    result = results(world)["Claim 5"]
+    assert result.decision is Decision.refuted
+    against = [outcome.comparison.name for outcome in result.outcomes if outcome.verdict is Verdict.contradicts]
+    assert against == ["delay 1 − delay 50"]
+
+
 @pytest.mark.parametrize(
     ("recipe", "row"),
     [*(("losses", row) for row in ("multi_ce", "hxe", "soft_ce", "haf", "hcon"))]
