@@ -42,11 +42,12 @@ def spoken(part: Part | NoneBest) -> dict[Verdict, str]:
 
 
 def tally(result: ClaimResult) -> str:
-    """Comparisons by verdict, or rows that are beaten by another."""
-    plain = [outcome for part in result.parts if isinstance(part.part, Part) for outcome in part.outcomes]
-    rows = [by_row(part.outcomes).values() for part in result.parts if isinstance(part.part, NoneBest)]
-    beaten = [f"{sum(_beaten(own) for own in found)} of {len(found)} rows beaten" for found in rows]
-    return "; ".join([*([counts(plain)] if plain else []), *beaten])
+    """Numbers of comparisons that support, contradict, and are open; or of rows that are beaten by another."""
+    if all(isinstance(part.part, Part) for part in result.parts):
+        verdicts = Counter(outcome.verdict for outcome in result.outcomes)
+        return " / ".join(str(verdicts[verdict]) for verdict in Verdict)
+    rows = [by_row(part.outcomes).values() for part in result.parts]
+    return ", ".join(f"{sum(map(_beaten, found))} of {len(found)}" for found in rows) + " rows beaten"
 
 
 def _beaten(own: Sequence[Outcome]) -> bool:
