@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import re
+import tomllib
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -92,3 +93,14 @@ def test_the_drawing_of_the_architecture_has_all_arrows_that_do_not_follow_from_
         if not any(other in below[between] for between in others)
     }
     assert drawn - {None, "title", "head"} == direct | MAY_IMPORT.keys()
+
+
+def test_the_citation_is_of_this_version_and_license() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    cited = dict(re.findall(r"^([\w-]+): (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE))
+    assert [cited[name] for name in ("title", "version", "license")] == [
+        project["name"],
+        project["version"],
+        project["license"]["text"],
+    ]
+    assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith(f"{cited['license']} License")
