@@ -21,6 +21,7 @@ SHADES = {Verdict.supports: COLOURS[0], Verdict.contradicts: COLOURS[1], Verdict
 MARKERS = "osD^vP"  # of the data sets
 COLUMNS = 3  # plots in a row
 LINE = 0.11  # inches per data set
+LABEL = 0.16  # inches per label, at least
 
 
 class Plot(NamedTuple):
@@ -37,7 +38,7 @@ def claim_forest(result: ClaimResult) -> Figure | None:
         return None
     there = [outcome for row in rows for plot in row for own in plot.lines.values() for outcome in own]
     markers = dict(zip(dict.fromkeys(outcome.dataset for outcome in there), MARKERS * len(there), strict=False))
-    heights = [0.5 + LINE * len(markers) * max(len(plot.lines) for plot in row) for row in rows]
+    heights = [0.5 + max(LABEL, LINE * len(markers)) * max(len(plot.lines) for plot in row) for row in rows]
     with matplotlib.rc_context(STYLE | {"axes.grid.axis": "x", "font.size": 7.5}):
         figure = Figure(figsize=(WIDTH, sum(heights) + 0.5), layout="constrained")
         parts = figure.subfigures(len(rows), 1, height_ratios=heights, squeeze=False)[:, 0]
