@@ -1,7 +1,7 @@
-"""For mkdocs: pages that are files of the repository's root, links that lead out of docs/, and doctests.
+"""For mkdocs: pages that are files of the repository's root, links that lead out of docs/, patterns, and doctests.
 
 Links are written for readers of the repository. On the site, a link to a file that the site has leads to its page; of a
-link to any other file outside docs/ the text remains.
+link to any other file outside docs/ the text remains. A pattern in the navigation stands for the pages that it matches.
 """
 
 from __future__ import annotations
@@ -19,6 +19,28 @@ ROOT = DOCS.parent
 PAGES = {ROOT / "CHANGELOG.md": DOCS / "changelog.md", ROOT / "CONTRIBUTING.md": DOCS / "contributing.md"}
 LINK = re.compile(r"\[(?P<text>[^\]\[]*)\]\((?P<file>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
 DOCTEST = re.compile(r"(?:^ *>>> .*\n?(?:^ *\S.*\n?)*)+", re.MULTILINE)
+
+
+def on_config(config: Any) -> Any:
+    config["nav"] = [expanded(entry) for entry in config["nav"]]
+    return config
+
+
+def expanded(entry: Any) -> Any:
+    """A navigation entry with the pages of its patterns, such as `results/*.md`; the index of a folder comes first."""
+    if not isinstance(entry, dict):
+        return entry
+    (title, content), *_ = entry.items()
+    if not isinstance(content, list):
+        return entry
+    pages: list[Any] = []
+    for inner in content:
+        if isinstance(inner, str) and "*" in inner:
+            found = sorted(DOCS.glob(inner), key=lambda page: (page.name != "index.md", page.name))
+            pages += [page.relative_to(DOCS).as_posix() for page in found]
+        else:
+            pages.append(expanded(inner))
+    return {title: pages}
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

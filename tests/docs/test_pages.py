@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import re
+import tomllib
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -69,8 +70,9 @@ def test_doctests_of_a_page(page: Path) -> None:
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    named = set(re.findall(r"[\w/]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
-    assert named == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    patterns = re.findall(r"[\w/*]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    named = [page for pattern in patterns for page in (DOCS.glob(pattern) if "*" in pattern else [DOCS / pattern])]
+    assert sorted(named) == sorted(DOCS.rglob("*.md"))
 
 
 def test_the_table_of_the_architecture_is_the_one_that_is_checked() -> None:
@@ -91,3 +93,14 @@ def test_the_drawing_of_the_architecture_has_all_arrows_that_do_not_follow_from_
         if not any(other in below[between] for between in others)
     }
     assert drawn - {None, "title", "head"} == direct | MAY_IMPORT.keys()
+
+
+def test_the_citation_is_of_this_version_and_license() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    cited = dict(re.findall(r"^([\w-]+): (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE))
+    assert [cited[name] for name in ("title", "version", "license")] == [
+        project["name"],
+        project["version"],
+        project["license"]["text"],
+    ]
+    assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith(f"{cited['license']} License")

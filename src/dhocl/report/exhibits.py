@@ -22,12 +22,13 @@ from dhocl.report.tree import draw, links
 Runs = Mapping[str, Mapping[str, list[Run]]]  # panel -> row -> finished runs by seed
 
 
-def tables(recipe: Recipe, runs: Runs) -> Iterator[Table]:
+def tables(recipe: Recipe, runs: Runs, with_printed: bool) -> Iterator[Table]:
+    """`with_printed`: with the results of the paper."""
     for exhibit in recipe.exhibits:
         if isinstance(exhibit, Numbers):
             for panel, rows in runs.items():
                 summaries = {row: {run.key: run.summary for run in found} for row, found in rows.items()}
-                printed = recipe.printed.get(panel, {})
+                printed = recipe.printed.get(panel, {}) if with_printed else {}
                 yield tabulate(panel, exhibit.names, summaries, printed, exhibit.bounds, exhibit.reference)
 
 

@@ -45,6 +45,18 @@ def difference(a: Mapping[StreamKey, float], b: Mapping[StreamKey, float]) -> Di
     return Difference(mean(gaps), half, len(gaps))
 
 
+def by_seed(values: Mapping[StreamKey, float]) -> dict[StreamKey, float]:
+    """The same values with keys of the seed alone, to pair rows whose streams differ, as with other numbers of groups.
+
+    >>> by_seed({(0, "x"): 3.0, (1, "y"): 5.0})
+    {(0, ''): 3.0, (1, ''): 5.0}
+    """
+    seeds = [seed for seed, _ in values]
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"several values for a seed: {sorted(values)}")
+    return {(seed, ""): value for (seed, _), value in values.items()}
+
+
 def as_good(row: Mapping[StreamKey, float], best: Mapping[StreamKey, float], alike: bool) -> bool:
     """Whether a row is as good as the best one: by the interval if there is one, else if they look `alike`."""
     gap = difference(row, best)

@@ -35,6 +35,10 @@ KNOWN["level_ece.-1"] = Number("ECE finest", "Calibration error of the finest le
 KNOWN["pw_js.group_ends"] = Number(
     "pw-JS", "IIRC: precision-weighted Jaccard similarity of predicted and true labels at group ends, in percent."
 )
+KNOWN["level_accuracy.0"] = Number("coarsest", "Accuracy of the coarsest level at the last evaluation, in percent.")
+KNOWN["structure.-1"] = Number(
+    "correlation", "Correlation of the distances between prototypes of the finest level with those in the tree.", 2
+)
 
 BOLD = "Bold: the best row, if its paired difference to every other is distinct from 0 (95 %); with one seed, the best."
 
@@ -78,6 +82,8 @@ def lookup(summary: Mapping[str, Any], path: str) -> float | None:
 
     >>> lookup({"open.AAUC": 50.0, "A_AUC": {"0": 70.0, "10": 30.0, "2": 40.0}}, "A_AUC.-1")
     30.0
+    >>> lookup({"structure": {"prototypes.1": 0.5, "prototypes.2": 0.4}}, "structure.-1")
+    0.4
     """
     if path in summary:
         return summary[path]  # type: ignore[no-any-return]
@@ -86,7 +92,7 @@ def lookup(summary: Mapping[str, Any], path: str) -> float | None:
         if value is None:
             return None
         if key.startswith("-"):
-            levels = sorted(value, key=int)
+            levels = sorted(value, key=lambda name: int(name.rpartition(".")[2]))
             value = value[levels[int(key)]] if len(levels) >= -int(key) else None
         else:
             value = value.get(key)

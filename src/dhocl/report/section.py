@@ -1,0 +1,91 @@
+"""The results of a recipe in a sweep."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from dhocl.experiment.recipes import RECIPES, Recipe, Scale
+from dhocl.experiment.record import Record
+from dhocl.experiment.sweep import FAILED, PlannedRun, SweepFolder
+from dhocl.report import exhibits
+from dhocl.report.comparisons import Picture
+from dhocl.report.reading import Run, read
+from dhocl.report.tables import Table
+
+
+class Section(NamedTuple):
+    name: str
+    recipe: Recipe
+    scale: Scale
+    entries: list[PlannedRun]
+    runs: dict[str, dict[str, list[Run]]]  # panel -> row -> finished runs
+    failed: dict[str, str]  # run -> the last line of its traceback
+    tables: list[Table]
+    pictures: list[Picture]
+    statistics: list[dict[str, Any]]
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted({entry.seed for entry in self.entries})
+
+    @property
+    def planned(self) -> int:
+        return len(self.entries)
+
+    @property
+    def done(self) -> int:
+        return sum(len(found) for rows in self.runs.values() for found in rows.values())
+
+    @property
+    def command(self) -> str:
+        return sweep_command([self.name], self.scale, self.seeds, self.needs_data)
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether the runs need data from files."""
+        return any(
+            run.config.data is not None for rows in self.runs.values() for found in rows.values() for run in found
+        )
+
+
+def sweep_command(recipes: list[str], scale: Scale, seeds: list[int], needs_data: bool) -> str:
+    """The command that makes the runs. Seeds follow each other.
+
+    >>> sweep_command(["main", "best"], Scale.full, [1, 2], True)
+    'dhocl sweep main best --scale full --data DIR --seeds 2 --first-seed 1'
+    """
+    words = ["dhocl sweep", *recipes, "--scale", scale.value]
+    words += ["--data DIR"] if needs_data else []
+    words += [f"--seeds {len(seeds)}"] if seeds else []
+    words += [f"--first-seed {seeds[0]}"] if seeds and seeds[0] else []
+    return " ".join(words)
+
+
+def section(sweep: SweepFolder, name: str, printed: bool = True) -> Section:
+    """Read the runs of a recipe. `printed`: with the results of the paper at every scale, not only at its own."""
+    scale, entries, statistics = sweep.read(name)
+    recipe = RECIPES[name]
+    runs: dict[str, dict[str, list[Run]]] = {}
+    records: dict[str, dict[str, Record]] = {}
+    for entry in entries:
+        found = runs.setdefault(entry.panel, {}).setdefault(entry.row, [])
+        record = sweep.record(entry)
+        if record.finished:
+            found.append(read(record))
+            records.setdefault(entry.panel, {}).setdefault(entry.row, record)
+    return Section(
+        name,
+        recipe,
+        scale,
+        entries,
+        runs,
+        {entry.run: problem for entry in entries if (problem := _problem(sweep, entry))},
+        list(exhibits.tables(recipe, runs, printed or scale is Scale.paper)),
+        list(exhibits.pictures(recipe, runs, records)),
+        statistics,
+    )
+
+
+def _problem(sweep: SweepFolder, entry: PlannedRun) -> str:
+    path = sweep.record(entry).folder / FAILED
+    return path.read_text().strip().splitlines()[-1] if path.exists() else ""

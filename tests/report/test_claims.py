@@ -1,0 +1,278 @@
+"""Verdicts of claims, from hand-made runs in which every claim is true, and changes that make one false."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from dhocl.experiment.recipes import RECIPES, Scale
+from dhocl.report.claims import CLAIMS
+from dhocl.report.evidence import Verdict
+from dhocl.report.verdicts import ClaimResult, Decision, decisive, judge
+
+World = dict[str, dict[str, dict[str, dict[tuple[int, str], dict[str, Any]]]]]
+PAPER = (
+    *("er", "cbrs", "mir", "clib", "rm", "plfms", "icarl_sdc", "lwf"),
+    *("ewc", "icicle", "acil", "gacil", "onpro", "nsce", "ccl_dc", "onlora"),
+)
+METRICS = ("AAUC", "FAUC", "MS", "FFAcc", "FAAcc")
+UP = {"AAUC": 1, "FAUC": 1, "MS": -0.02, "FFAcc": 1, "FAAcc": 1}  # of a row that is better by 1
+NOISE = (0.0, 0.1, -0.1)  # of the seeds, the same for no two rows
+
+
+def summary(quality: float, seed: int, place: int, coarsest: float = 60.0, **more: float) -> dict[str, Any]:
+    noise = seed + NOISE[(seed + place) % 3]
+    found = {"AAUC": 50.0, "FAUC": 40.0, "MS": 2.0, "FFAcc": 30.0, "FAAcc": 45.0}
+    found = {name: found[name] + UP[name] * (quality + noise + more.get(name, 0)) for name in METRICS}
+    return found | {"level_accuracy": {"0": coarsest + noise, "1": 1.0}, "structure": {"prototypes.1": 0.0}}
+
+
+def rows(stream: str = "", seeds: int = 3, **quality: dict[str, Any] | float) -> dict[str, Any]:
+    found = {}
+    for place, (row, given) in enumerate(quality.items()):
+        chosen = given if isinstance(given, dict) else {"quality": given}
+        found[row] = {(seed, f"{stream}{seed}"): summary(seed=seed, place=place, **chosen) for seed in range(seeds)}
+    return found
+
+
+def true_world(seeds: int = 3) -> World:
+    """Every claim is true, by a distinct difference."""
+
+    def of(**quality: Any) -> dict[str, Any]:
+        return {"cifar100": rows(seeds=seeds, **quality), "cub200": rows(seeds=seeds, **quality)}
+
+    main = dict.fromkeys(PAPER, 0.0) | {
+        "halo": 5.0,
+        "amber": 8.0,
+        "acil": {"quality": 3.0, "coarsest": 50.0},
+        "finetune": -9.0,
+        "joint": 30.0,
+    }
+    best_at = dict(zip(("multi_ce", "hxe", "soft_ce", "haf", "hcon"), METRICS, strict=True))
+    policies = dict(zip(("er", "cbrs", "clib", "gss"), METRICS[:4], strict=True))
+    world: World = {
+        "main": of(**main),
+        "ablation": of(linear=0.0, analytic=0.0, icicle=0.0, predla=3.0, halo=5.0),
+        "losses": of(**{loss: {"quality": 0.0, name: 4.0} for loss, name in best_at.items()}),
+        "memory_policies": of(**{row: {"quality": 0.0, name: 4.0} for row, name in policies.items()}),
+        "groups": of(
+            **{"er, 5 groups": 5.0, "er, 50 groups": -5.0, "acil, 5 groups": 3.0, "acil, 50 groups": 2.0},
+        ),
+        "hierarchy_noise": of(**{"vacant 40 %": 3.0, "noise 40 %": 0.0}),
+        "delay": of(**{"delay 1": 5.0, "delay 50": {"quality": 4.0, "MS": -40.0}}),
+        "buffer": of(**{"buffer 100": 0.0, "buffer 5000": 4.0}),
+        "prototype_structure": of(**{"with HPR": 0.0, "without HPR": 0.0}),
+    }
+    for panel in world["prototype_structure"].values():
+        for row, low in (("with HPR", 0.4), ("without HPR", 0.2)):
+            for (seed, _), found in panel[row].items():
+                found["structure"] = {"prototypes.0": 0.9 - low, "prototypes.1": low + 0.01 * seed**2}
+    for key, runs in [(f"s{n}", world["groups"][panel]) for n, panel in enumerate(world["groups"])]:
+        for row in runs:  # other groups, other streams
+            runs[row] = {(seed, f"{row[-9:]}{key}{seed}"): found for (seed, _), found in runs[row].items()}
+    return world
+
+
+def results(world: World) -> dict[str, ClaimResult]:
+    return {claim.name: judge(claim, world) for claim in CLAIMS}
+
+
+def decisions(world: World) -> dict[str, str]:
+    return {name: result.decision.value for name, result in results(world).items()}
+
+
+def move(world: World, recipe: str, panel: str, row: str, metric: str, by: float) -> None:
+    """Make a metric of a row better by so much, on one data set."""
+    for found in world[recipe][panel][row].values():
+        found[metric] += UP[metric] * by
+
+
+def test_true_claims_are_confirmed() -> None:
+    assert set(decisions(true_world()).values()) == {"confirmed"}
+    assert [claim.name for claim in CLAIMS] == [*(f"Claim {number}" for number in range(1, 7)), "AMBER"]
+
+
+def test_a_single_seed_decides_nothing() -> None:
+    found = results(true_world(seeds=1))
+    assert {result.decision for result in found.values()} == {Decision.undecided}
+    assert {outcome.problem for result in found.values() for outcome in result.outcomes} == {"one seed"}
+
+
+def test_without_runs_nothing_is_decided() -> None:
+    found = results({})
+    assert {result.decision for result in found.values()} == {Decision.undecided}
+    assert {outcome.problem for result in found.values() for outcome in result.outcomes} == {"no runs"}
+    planned: World = {
+        recipe: {panel: {row: {} for row in own} for panel, own in panels.items()}
+        for recipe, panels in true_world().items()
+    }
+    assert {outcome.problem for result in results(planned).values() for outcome in result.outcomes} == {"no runs"}
+
+
+REFUTING = [
+    *(("Claim 1", "main", row, metric, 9) for row in PAPER for metric in ("AAUC", "FAUC", "MS")),
+    *(("Claim 2", "ablation", row, metric, 9) for row in ("linear", "analytic") for metric in ("AAUC", "FAUC", "MS")),
+    *(("Claim 2", "ablation", "halo", metric, -3) for metric in ("AAUC", "FAUC", "MS")),
+    ("Claim 4", "main", "acil", "FFAcc", -5),
+    ("Claim 4", "groups", "acil, 50 groups", "FFAcc", -30),
+    ("Claim 5", "hierarchy_noise", "noise 40 %", "AAUC", 9),
+    ("Claim 5", "delay", "delay 50", "MS", 90),
+    ("Claim 5", "delay", "delay 50", "AAUC", -45),
+    ("Claim 5", "buffer", "buffer 100", "AAUC", 9),
+    *(("AMBER", "main", "amber", metric, -6) for metric in ("AAUC", "FAUC", "MS")),
+]
+
+
+@pytest.mark.parametrize(("claim", "recipe", "row", "metric", "by"), REFUTING)
+def test_a_comparison_that_contradicts_refutes_its_claim_alone(
+    claim: str, recipe: str, row: str, metric: str, by: float
+) -> None:
+    world = true_world()
+    move(world, recipe, "cub200", row, metric, by)
+    found = results(world)
+    assert {name for name, result in found.items() if result.decision is not Decision.confirmed} == {claim}
+    assert found[claim].decision is Decision.refuted
+    against = [outcome for outcome in found[claim].outcomes if outcome.verdict is Verdict.contradicts]
+    assert {outcome.dataset for outcome in against} == {"cub200"}
+
+
+def test_the_coarsest_level_and_the_structure_count() -> None:
+    world = true_world()
+    for found in world["main"]["cub200"]["acil"].values():
+        found["level_accuracy"]["0"] += 20
+    assert decisions(world)["Claim 4"] == "refuted"
+    world = true_world()
+    for found in world["prototype_structure"]["cub200"]["with HPR"].values():
+        found["structure"]["prototypes.1"] -= 0.5
+    assert [name for name, decision in decisions(world).items() if decision == "refuted"] == ["Claim 6"]
+
+
+def test_delay_has_to_make_ms_worse_not_only_more_than_aauc() -> None:
+    world = true_world()
+    move(world, "delay", "cub200", "delay 50", "MS", 45)
+    move(world, "delay", "cub200", "delay 50", "AAUC", 45)
+    result = results(world)["Claim 5"]
+    assert result.decision is Decision.refuted
+    against = [outcome.comparison.name for outcome in result.outcomes if outcome.verdict is Verdict.contradicts]
+    assert against == ["delay 1 − delay 50"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "row"),
+    [*(("losses", row) for row in ("multi_ce", "hxe", "soft_ce", "haf", "hcon"))]
+    + [("memory_policies", row) for row in ("er", "cbrs", "clib", "gss")],
+)
+def test_a_row_that_is_best_in_all_metrics_on_all_data_sets_dominates(recipe: str, row: str) -> None:
+    world = true_world()
+    for panel in ("cifar100", "cub200"):
+        for metric in METRICS:
+            move(world, recipe, panel, row, metric, 20)
+    result = results(world)["Claim 3"]
+    assert result.decision is Decision.refuted
+    shown = [decisive(part) for part in result.parts if part.decision is Decision.refuted]
+    assert [outcome.comparison.first for outcome in shown if outcome] == [row]
+    for metric in METRICS:  # one metric on one data set in which another is better is enough
+        move(world, recipe, "cub200", row, metric, -40)
+        assert decisions(world)["Claim 3"] == "confirmed"
+        move(world, recipe, "cub200", row, metric, 40)
+
+
+def test_a_row_that_is_neither_beaten_nor_best_leaves_the_claim_open() -> None:
+    world = true_world()
+    for panel in ("cifar100", "cub200"):
+        for metric in METRICS:
+            move(world, "losses", panel, "hxe", metric, 20)
+    for metric in METRICS:
+        noisy = [found[metric] for found in world["losses"]["cub200"]["hxe"].values()]
+        for found, value in zip(world["losses"]["cub200"]["haf"].values(), reversed(noisy), strict=True):
+            found[metric] = value
+    assert decisions(world)["Claim 3"] == "not decided"
+
+
+def test_an_interval_that_includes_0_is_named() -> None:
+    world = true_world()
+    halo, er = (world["main"]["cifar100"][row].values() for row in ("halo", "er"))
+    for ours, theirs, by in zip(halo, er, (-1, 0, 1), strict=True):
+        theirs["AAUC"] = ours["AAUC"] + by
+    result = results(world)["Claim 1"]
+    assert result.decision is Decision.undecided
+    (outcome,) = (outcome for outcome in result.outcomes if outcome.problem)
+    assert (outcome.dataset, outcome.comparison.name, outcome.problem) == (
+        "cifar100",
+        "halo − er",
+        "interval includes 0",
+    )
+    assert decisive(result.parts[0]) is outcome
+
+
+def test_rows_of_other_streams_are_not_compared() -> None:
+    world = true_world()
+    world["main"]["cub200"]["ccl_dc"] = rows(stream="a fifth", ccl_dc=0.0)["ccl_dc"]
+    problems = {o.comparison.second: o.problem for o in results(world)["Claim 1"].outcomes if o.problem}
+    assert problems == {"ccl_dc": "no common stream"}
+
+
+# claim, recipe, and the same rows in the recipe `conditions`: (condition, row) -> row
+MOVED = [
+    ("Claim 4", "main", {("as it is", row): row for row in ("er", "acil")}),
+    ("Claim 4", "groups", {(f"{n} groups", row): f"{row}, {n} groups" for row in ("er", "acil") for n in (5, 50)}),
+    ("Claim 5", "hierarchy_noise", {(name, "halo"): name for name in ("vacant 40 %", "noise 40 %")}),
+    ("Claim 5", "delay", {("as it is", "halo"): "delay 1", ("delay 50", "halo"): "delay 50"}),
+    ("Claim 5", "buffer", {(name, "halo"): name for name in ("buffer 100", "buffer 5000")}),
+    ("AMBER", "main", {("as it is", row): row for row in ("halo", "amber")}),
+]
+
+
+@pytest.mark.parametrize(("claim", "recipe", "moved"), MOVED)
+def test_conditions_are_used_where_a_recipe_was_not_run(
+    claim: str, recipe: str, moved: dict[tuple[str, str], str]
+) -> None:
+    world = true_world()
+    single = world.pop(recipe)
+    assert decisions(world)[claim] == "not decided"
+    panels: dict[str, dict[str, Any]] = {}
+    for (condition, row), old in moved.items():
+        panels.setdefault(f"cifar100, {condition}", {})[row] = single["cifar100"][old]
+    world["conditions"] = panels
+    found = results(world)[claim]
+    assert found.decision is Decision.confirmed
+    assert "conditions" in found.recipes
+
+
+def test_the_recipe_with_the_most_common_seeds_is_used() -> None:
+    world = true_world()
+    few = {row: dict(list(runs.items())[:2]) for row, runs in world["main"]["cub200"].items()}
+    world["best"] = {"cub200": world["main"]["cub200"]}
+    world["main"] = {"cub200": few}
+    found = results(world)["AMBER"]
+    assert found.recipes == ["best"]
+    assert {outcome.difference.pairs for outcome in found.outcomes if outcome.difference} == {3}
+
+
+def test_what_is_compared_is_planned_by_the_recipes() -> None:
+    planned = {
+        name: {(cell.panel, cell.row) for scale in Scale for cell in recipe.cells(scale)}
+        for name, recipe in RECIPES.items()
+    }
+    sides = {
+        arm
+        for claim in CLAIMS
+        for part in claim.parts
+        for comparison in part.comparisons
+        for option in comparison.options
+        for quantity in option
+        for arm in quantity.arms
+    }
+    for arm in sides:
+        tail = f", {arm.condition}" if arm.condition else ""
+        assert any(row == arm.row and panel.endswith(tail) for panel, row in planned[arm.recipe]), arm
+
+
+def test_every_row_meets_every_other_in_five_metrics() -> None:
+    (claim,) = (claim for claim in CLAIMS if claim.name == "Claim 3")
+    groups = (("multi_ce", "hxe", "soft_ce", "haf", "hcon"), ("er", "cbrs", "clib", "gss"))
+    for part, members in zip(claim.parts, groups, strict=True):
+        met = [(pair.first, pair.second, pair.quantity.metric) for pair in part.comparisons]
+        assert sorted(met) == sorted((a, b, metric) for a, b in permutations(members, 2) for metric in METRICS)
