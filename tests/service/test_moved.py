@@ -7,11 +7,13 @@ import shutil
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from tests.helpers.serving import NEW, command, examples, post, settled, started, until
+from dhocl.service.served import ServedModel
+from tests.helpers.serving import NEW, as_post, command, examples, leave, opened, post, settled, started, until
 
 OFTEN = ["--checkpoint-every", "8", "--method", "er"]
 
@@ -102,3 +104,23 @@ def modes(folder: Path) -> set[int]:
     found = {path: stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.rglob("*"))}
     assert all(mode == (0o700 if path.is_dir() else 0o600) for path, mode in found.items()), found
     return set(found.values())
+
+
+def test_a_folder_moved_while_a_checkpoint_is_written_is_not_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, state_dict = opened(tmp_path / "m"), ServedModel.state_dict
+    service.journal.append([as_post(examples(4))])
+    service.engine.turn()
+
+    def moved(served: ServedModel) -> dict[str, Any]:
+        (tmp_path / "m").rename(tmp_path / "moved")
+        return state_dict(served)
+
+    monkeypatch.setattr(ServedModel, "state_dict", moved)
+    service.engine.save()
+    assert not (tmp_path / "m").exists()
+    leave(service)
+    again = opened(tmp_path / "moved")
+    assert again.engine.turn(), "the entries are applied again"
+    leave(again)

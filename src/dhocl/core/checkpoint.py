@@ -26,14 +26,14 @@ ADVICE = "restore it from a backup, or start in another folder"
 KEEP = 2  # the newest, and a fallback in case it is damaged
 
 
-def save(folder: Path, state: dict[str, Any]) -> Path:
+def save(folder: Path, state: dict[str, Any], make_folder: bool = True) -> Path:
     """Write a nested dict of tensors and JSON values, and delete all but the newest `KEEP` checkpoints."""
     serial = 1 + max((int(path.name[:9]) for path in _newest_first(folder)), default=0)
     tensors: dict[str, Tensor] = {}
     tree = _take_tensors(state, "", tensors)
     content = safetensors.torch.save(tensors, metadata={"format": FORMAT, "state": json.dumps(tree)})
     path = folder / f"{serial:09d}-{_hash(content)}.safetensors"
-    write_atomically(path, content)
+    write_atomically(path, content, make_folder)
     for old in [*_newest_first(folder)[KEEP:], *folder.glob(".*.partial")]:  # .partial: a crash while writing
         old.unlink()
     return path

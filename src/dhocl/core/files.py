@@ -13,12 +13,14 @@ from uuid import uuid4
 from dhocl.core.errors import InputError
 
 
-def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
-    """Write all of `content` or nothing: bytes, or a function that writes to a file. Makes the folder if needed.
+def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], object], make_folder: bool = True) -> None:
+    """Write all of `content` or nothing: bytes, or a function that writes to a file.
 
-    The file is on disk when this returns. Several processes may write the same file at once.
+    The file is on disk when this returns. Several processes may write the same file at once. Without `make_folder`, a
+    missing folder is an OSError.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if make_folder:
+        path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid4().hex}.partial")
     try:
         with partial.open("wb") as file:

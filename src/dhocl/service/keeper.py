@@ -70,7 +70,7 @@ class Keeper:
     def _write(self, served: ServedModel) -> None:
         began = time.monotonic()
         self.check_place()
-        served.save(self._folder)
+        served.save(self._folder, make_folder=False)  # it may be moved at this moment
         seconds = round(time.monotonic() - began, 3)
         logger.info(Line("checkpoint written", entry=served.applied, learned=served.learned, seconds=seconds))
         before, self._saved = self._saved, served.applied

@@ -101,8 +101,8 @@ class ServedModel:
     def _label(self, label: dict[str, str]) -> Label:
         return Label(label["name"], self.ranks.index(label["rank"]))
 
-    def save(self, folder: Path) -> None:
-        checkpoint.save(folder, self.state_dict())
+    def save(self, folder: Path, make_folder: bool = True) -> None:
+        checkpoint.save(folder, self.state_dict(), make_folder)
 
     def state_dict(self) -> dict[str, Any]:
         service = {name: getattr(self, name) for name in ("applied", "step", "learned", "refused")}
