@@ -162,7 +162,7 @@ def test_a_setting_of_zero_is_refused_or_works(name: str) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_beats_chance_on_glyphs(name: str, tmp_path: Path) -> None:
     # The whole chain of ccl_dc and ten rounds of training on the memory take up to two minutes.
-    once = dict.fromkeys(("gdumb", "joint", "rm", "nsce"), {"every": 880})
+    once = {method: {"every": 880} for method in ("gdumb", "joint", "rm", "nsce")}
     settings = ({"ccl_dc": {"views": 1}} | once).get(name, {})
     config = RunConfig(name, settings=settings, samples=880, test_samples=440, groups=2, buffer=100, eval_every=880)
     for _ in run(config, tmp_path / "run"):
