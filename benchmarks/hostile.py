@@ -38,9 +38,9 @@ SILENT, LISTENERS = 60, 30
 JSON = {"Content-Type": "application/json"}
 
 
-def encoded(array: np.ndarray, kind: str, **more: Any) -> bytes:
+def encoded(image: np.ndarray | Image.Image, kind: str, **more: Any) -> bytes:
     file = BytesIO()
-    Image.fromarray(array).save(file, kind, **more)
+    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(file, kind, **more)
     return file.getvalue()
 
 
@@ -62,7 +62,7 @@ def bombs() -> dict[str, bytes]:
         "PNG of 900 megapixels": b"\x89PNG\r\n\x1a\n" + header + _chunk(b"IDAT", zlib.compress(bytes(10**7))),
         "PNG with 50 MB of text": small[:33] + text + small[33:],
         "animated WebP": animated.getvalue(),
-        "CMYK": encoded(np.asarray(Image.fromarray(black[:2000, :2000]).convert("CMYK")), "JPEG"),
+        "CMYK": encoded(Image.new("CMYK", (2000, 2000)), "JPEG"),
         "16 bit": encoded(np.zeros((2000, 2000), dtype=np.uint16), "PNG"),
         "truncated": progressive[: len(progressive) // 2],
     }
@@ -80,7 +80,7 @@ class Clients:
         self.latency: dict[str, list[float]] = {}
         self.statuses: Counter[str] = Counter()
         self._end = time.monotonic() + seconds
-        self._threads: list[threading.Thread] = []
+        self._valid: list[threading.Thread] = []
 
     def repeat(self, what: Callable[[httpx.Client], httpx.Response | None], valid: str = "", every: float = 0) -> None:
         def work() -> None:
@@ -93,8 +93,10 @@ class Clients:
                     self.statuses[f"{'valid' if valid else 'hostile'} {type(error).__name__}"] += 1
                 time.sleep(every)
 
-        self._threads.append(threading.Thread(target=work, daemon=True))
-        self._threads[-1].start()
+        thread = threading.Thread(target=work, daemon=True)  # hostile ones may wait for long
+        thread.start()
+        if valid:
+            self._valid.append(thread)
 
     def _count(self, who: str, answer: httpx.Response | None, seconds: float) -> None:
         if answer is not None:
@@ -107,16 +109,17 @@ class Clients:
         return time.monotonic() < self._end
 
     def join(self) -> None:
-        for thread in self._threads:
-            thread.join(timeout=60)
+        """Wait for the valid clients."""
+        for thread in self._valid:
+            thread.join()
 
 
 def drip(address: str, start: bytes, piece: bytes) -> None:
-    """A request that never ends, piece by piece, until the service closes the connection."""
+    """A request that does not end, piece by piece. An empty piece sends and reads nothing."""
     host = urlsplit(address)
     with socket.create_connection((host.hostname, host.port), timeout=60) as connection, suppress(OSError):
         connection.sendall(start)
-        for _ in range(600):
+        for _ in range(60):  # longer than any limit of the service
             connection.sendall(piece)
             time.sleep(1)
 

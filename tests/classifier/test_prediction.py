@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from dhocl import Classifier, Guess, InputError, Label, Taxonomy
+from dhocl import Classifier, Guess, InputError, Taxonomy
 from dhocl.checks import pictures
 from dhocl.classifier.files import predict_files
 from dhocl.classifier.prediction import name_predictions
@@ -15,14 +15,6 @@ from dhocl.core.decode import Beliefs
 from tests.helpers.albums import draw
 
 LEVELS = ("kind", "species")
-
-
-@pytest.fixture
-def tree() -> Taxonomy:
-    tree = Taxonomy()
-    for species, kind in (("robin", "bird"), ("crow", "bird"), ("cod", "fish")):
-        tree.link(tree.add(Label(species, 1)), tree.add(Label(kind, 0)))
-    return tree
 
 
 def named(tree: Taxonomy, posterior: list[float], decode: str = "path", top: int = 1) -> object:

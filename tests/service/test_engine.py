@@ -387,3 +387,13 @@ def test_an_answer_that_can_not_be_stored_is_asked_for_again(caplog: pytest.LogC
     assert stored == []
     asking.poll(1.0)
     assert stored == [[(Label("robin", 1), Label("bird", 0))]]
+
+
+def test_a_snapshot_lags_only_while_more_entries_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service, made = opened(tmp_path / "m"), []
+    reader = Model.reader
+    monkeypatch.setattr(Model, "reader", lambda model, lagging=False: made.append(lagging) or reader(model, lagging))
+    observe(service, examples(70))  # micro-batches of 32, 32 and 6
+    work_off(service)
+    assert made == [True, True, False]
+    leave(service)

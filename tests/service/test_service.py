@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from PIL import Image
 
 from dhocl.service.engine import Engine
+from dhocl.service.served import Snapshot
 from tests.helpers.serving import TREE, examples, link, names, post, running, settled, until
 
 
@@ -41,6 +44,30 @@ def test_an_answer_is_as_deep_as_it_is_sure(taught: httpx.Client) -> None:
     for confidence, answer in [(0, path[1]), (between, path[0]), (1, None)]:
         found = taught.post("/predict", files=image, params={"confidence": confidence}).json()["predictions"][0]
         assert found["answer"] == answer
+
+
+def test_requests_that_wait_together_get_their_own_predictions(
+    taught: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [(examples(n % 3 + 1, seed=n), n % 2 / 2) for n in range(12)]
+    sizes, predict = [], Snapshot.predict
+
+    def slow(snapshot: Snapshot, images: Any, confidence: Any) -> Any:
+        sizes.append(len(images))
+        time.sleep(0.2)  # meanwhile, others gather
+        return predict(snapshot, images, confidence)
+
+    def ask(request: tuple[list[tuple[bytes, str, str]], float]) -> list[Any]:
+        files = [("image", ("x", image)) for image, _, _ in request[0]]
+        answer = httpx.post(f"{taught.base_url}/predict", files=files, params={"confidence": request[1]}, timeout=60)
+        found = answer.json()["predictions"]
+        return [(p["answer"] and p["answer"]["name"], [node["name"] for node in p["path"]]) for p in found]
+
+    alone = [ask(request) for request in given]
+    monkeypatch.setattr(Snapshot, "predict", slow)
+    with ThreadPoolExecutor(len(given)) as clients:
+        assert list(clients.map(ask, given)) == alone
+    assert max(sizes) > 3, "several requests in a call"
 
 
 def test_json_and_multipart_say_the_same(taught: httpx.Client) -> None:
