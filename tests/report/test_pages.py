@@ -14,7 +14,7 @@ from dhocl.core.errors import InputError
 from dhocl.experiment import recipes
 from dhocl.experiment.recipes import Front, Numbers, Recipe, Scale
 from dhocl.experiment.sweep import prepare
-from dhocl.report import write_pages
+from dhocl.report import write_pages, write_sweep_report
 from tests.helpers.small_runs import dhocl, finish
 from tests.helpers.sweeps import cells
 
@@ -129,6 +129,17 @@ def test_the_results_of_the_paper_are_shown_in_its_own_setting(folder: Path, tmp
     assert "(59.2)" in text
     assert "left out" not in text
     assert "mean nothing" not in text
+    assert "59.2" in write_sweep_report(paper).read_text()
+
+
+def test_the_results_of_the_paper_are_left_out_at_other_scales(folder: Path, pages: Path, tmp_path: Path) -> None:
+    small = shutil.copytree(folder, tmp_path / "sweep")
+    plan = small / "recipes" / "main.json"
+    plan.write_text(plan.read_text().replace('"panel": "glyphs"', '"panel": "cifar100"'))
+    html = write_sweep_report(small).read_text()
+    for text in ((pages / "main.md").read_text(), html):
+        assert "59.2" not in text
+        assert "The results of the paper are left out" in text
 
 
 def test_what_can_not_be_written(folder: Path, tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ from dhocl.report.traces import claims_csv, runs_csv
 from dhocl.report.verdicts import ClaimResult, judge
 
 SMOKE = "Scale smoke: a random network and 440 pictures. The numbers mean nothing; they only show that everything runs."
-LEFT_OUT = "The results of the paper are left out: they are of another setting, the scale `paper`."
 COMPARED = ("main", "best")  # recipes whose figure of AAUC and cost is in the summary
 
 
@@ -73,7 +72,7 @@ def write_pages(folder: Path, pages: Path, track: Callable[[list[str]], Iterable
         raise InputError(f"can not write pages to {pages}, which is a file: give the name of a folder")
     studies = []
     for name in track(sweep.recipes):
-        part = section(sweep, name, printed=False)
+        part = section(sweep, name)
         studies.append(Study(part, _images(part, pages)))
     sections = [study.part for study in studies]
     claims = [_judged(judge(claim, summaries(sections)), pages) for claim in CLAIMS]
@@ -131,7 +130,6 @@ def _study(study: Study, claims: Sequence[Judged], pages: Path) -> str:
     return _template("pages_study.md").render(
         part=part,
         warning=SMOKE if part.scale is Scale.smoke else "",
-        left_out=LEFT_OUT if part.recipe.printed and part.scale is not Scale.paper else "",
         claims=[claim for claim in claims if part.name in claim.result.recipes],
         paragraph=paragraph,
         tables=tables,

@@ -12,6 +12,8 @@ from dhocl.report.comparisons import Picture
 from dhocl.report.reading import Run, read
 from dhocl.report.tables import Table
 
+LEFT_OUT = "The results of the paper are left out: they are of another setting, the scale `paper`."
+
 
 class Section(NamedTuple):
     name: str
@@ -41,6 +43,11 @@ class Section(NamedTuple):
         return sweep_command([self.name], self.scale, self.seeds, self.needs_data)
 
     @property
+    def left_out(self) -> str:
+        """A sentence, if the paper has results that are not shown."""
+        return LEFT_OUT if self.recipe.printed and self.scale is not Scale.paper else ""
+
+    @property
     def needs_data(self) -> bool:
         """Whether the runs need data from files."""
         return any(
@@ -61,8 +68,8 @@ def sweep_command(recipes: list[str], scale: Scale, seeds: list[int], needs_data
     return " ".join(words)
 
 
-def section(sweep: SweepFolder, name: str, printed: bool = True) -> Section:
-    """Read the runs of a recipe. `printed`: with the results of the paper at every scale, not only at its own."""
+def section(sweep: SweepFolder, name: str) -> Section:
+    """Read the runs of a recipe. The results of the paper stand beside them only at its own scale."""
     scale, entries, statistics = sweep.read(name)
     recipe = RECIPES[name]
     runs: dict[str, dict[str, list[Run]]] = {}
@@ -80,7 +87,7 @@ def section(sweep: SweepFolder, name: str, printed: bool = True) -> Section:
         entries,
         runs,
         {entry.run: problem for entry in entries if (problem := _problem(sweep, entry))},
-        list(exhibits.tables(recipe, runs, printed or scale is Scale.paper)),
+        list(exhibits.tables(recipe, runs, scale is Scale.paper)),
         list(exhibits.pictures(recipe, runs, records)),
         statistics,
     )
