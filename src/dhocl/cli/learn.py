@@ -9,10 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from dhocl.cli.options import option, ranks
+from dhocl.cli.options import NEW, BackboneName, ImageSize, Method, Tree, option, ranks
 from dhocl.core.errors import InputError
-
-NEW = "New model"
 
 
 def learn(
@@ -33,20 +31,10 @@ def learn(
             "ranks or there is a `tree.tsv`.",
         ),
     ] = "",
-    tree: Annotated[
-        Path | None, option("--tree", panel=NEW, help="A `tree.tsv` file with the parents of classes.")
-    ] = None,
-    method: Annotated[
-        str | None, option("--method", panel=NEW, help="A method, as for `dhocl run`; default: amber.")
-    ] = None,
-    backbone: Annotated[
-        str | None,
-        option("--backbone", panel=NEW, help="A backbone, as for `dhocl run`; default: efficientnet_lite0."),
-    ] = None,
-    image_size: Annotated[
-        int | None,
-        option("--image-size", panel=NEW, help="Side in pixels that images are scaled to; default: 96."),
-    ] = None,
+    tree: Tree = None,
+    method: Method = None,
+    backbone: BackboneName = None,
+    image_size: ImageSize = None,
     seed: Annotated[int | None, option("--seed", panel=NEW, help="Of the order of the images; default: 0.")] = None,
     checkpoint_every: Annotated[
         int, typer.Option(min=1, help="Images between checkpoints; at least one per minute.")

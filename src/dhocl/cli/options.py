@@ -37,6 +37,18 @@ def option(*names: str, panel: str, help: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel, show_envvar=False, **more)
 
 
+# Options of a model that is made, shared by commands
+NEW = "New model"
+Tree = Annotated[Path | None, option("--tree", panel=NEW, help="A `tree.tsv` file with the parents of classes.")]
+Method = Annotated[str | None, option("--method", panel=NEW, help="A method, as for `dhocl run`; default: amber.")]
+BackboneName = Annotated[
+    str | None, option("--backbone", panel=NEW, help="A backbone, as for `dhocl run`; default: efficientnet_lite0.")
+]
+ImageSize = Annotated[
+    int | None, option("--image-size", panel=NEW, help="Side in pixels that images are scaled to; default: 96.")
+]
+
+
 def ranks(levels: str) -> list[str] | None:
     """The value of --levels; None if it is empty."""
     names = [level.strip() for level in levels.split(",")] if levels else None

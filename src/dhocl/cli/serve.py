@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from dhocl.cli.configured import read_config
-from dhocl.cli.options import option, ranks
+from dhocl.cli.options import NEW, BackboneName, ImageSize, Method, Tree, option, ranks
 from dhocl.core.errors import InputError
 
 MODEL = "Model"
@@ -24,12 +24,9 @@ def serve(
     ] = Path("model"),
     levels: Annotated[
         str,
-        option("--levels", panel=MODEL, help="New model: its ranks, coarsest first, such as `genus,species`."),
+        option("--levels", panel=NEW, help="Its ranks, coarsest first, such as `genus,species`."),
     ] = "",
-    tree: Annotated[
-        Path | None,
-        option("--tree", panel=MODEL, help="New model: a `tree.tsv` file with the parents of classes."),
-    ] = None,
+    tree: Tree = None,
     source: Annotated[
         list[str] | None,
         option(
@@ -39,24 +36,10 @@ def serve(
             "`darwin_core:PATH` or `llm`; may be repeated.",
         ),
     ] = None,
-    method: Annotated[
-        str | None, option("--method", panel=MODEL, help="New model: a method, as for `dhocl run`; default: amber.")
-    ] = None,
-    backbone: Annotated[
-        str | None,
-        option(
-            "--backbone",
-            panel=MODEL,
-            help="New model: a backbone, as for `dhocl run`; default: efficientnet_lite0.",
-        ),
-    ] = None,
-    image_size: Annotated[
-        int | None,
-        option("--image-size", panel=MODEL, help="New model: side in pixels that images are scaled to; default: 96."),
-    ] = None,
-    buffer: Annotated[
-        int | None, option("--buffer", panel=MODEL, help="New model: images kept for replay; default: 1000.")
-    ] = None,
+    method: Method = None,
+    backbone: BackboneName = None,
+    image_size: ImageSize = None,
+    buffer: Annotated[int | None, option("--buffer", panel=NEW, help="Images kept for replay; default: 1000.")] = None,
     host: Annotated[
         str,
         option(
