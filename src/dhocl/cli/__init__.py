@@ -15,6 +15,7 @@ from dhocl.cli.download import download
 from dhocl.cli.evaluate import evaluate
 from dhocl.cli.learn import learn
 from dhocl.cli.list import list_
+from dhocl.cli.merge import merge
 from dhocl.cli.predict import predict
 from dhocl.cli.report import report
 from dhocl.cli.run import run
@@ -47,6 +48,7 @@ app.command()(download)
 app.command()(report)
 app.command(context_settings={"auto_envvar_prefix": "DHOCL_SERVE"})(serve)
 app.command()(backup)
+app.command()(merge)
 
 
 @app.callback()

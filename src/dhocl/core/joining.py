@@ -14,7 +14,9 @@ class Contradiction(NamedTuple):
 
 
 def join(base: Taxonomy, more: Taxonomy) -> tuple[Taxonomy, list[Contradiction]]:
-    """`base` with the classes and links of `more`. Of two parents the finer one is used, else that of `base`.
+    """`base` with the classes, names and links of `more`. Of two parents the finer one is used, else that of `base`.
+
+    Classes with the same name and level are one. So are two of `base`, if they are names of one class in `more`.
 
     >>> a, b = Taxonomy(), Taxonomy()
     >>> a.link(a.add(Label("robin", 1)), a.add(Label("bird", 0)))
@@ -27,6 +29,8 @@ def join(base: Taxonomy, more: Taxonomy) -> tuple[Taxonomy, list[Contradiction]]
     joined, contradictions = base.copy(), []
     for label in more:
         joined.add(label)
+    for name, label in more.other_names():
+        joined.merge(joined.add(name), joined.id(label))
     for label in more:
         if (stated := more.parent(more.id(label))) == UNKNOWN:
             continue

@@ -92,6 +92,11 @@ class Taxonomy:
         """The classes by their current names, without synonyms."""
         return (label for node, label in enumerate(self.labels) if self._accepted[node] == node)
 
+    def other_names(self) -> Iterator[tuple[Label, Label]]:
+        """(name, current name) for each former name and each synonym."""
+        named = ((name, self.labels[self._accepted[node]]) for name, node in self._ids.items())
+        return ((name, label) for name, label in named if name != label)
+
     @property
     def version(self) -> int:
         """Changes whenever the tree does: a key for caches."""

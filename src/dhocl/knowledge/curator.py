@@ -82,6 +82,16 @@ class Curator:
             except (KeyError, ValueError) as problem:
                 logging.getLogger(__name__).warning("refused an answer: %s", problem.args[0])
 
+    def absorb(self, other: Curator, nodes: Sequence[int], taxonomy: Taxonomy) -> None:
+        """Go on with a tree that has the classes of both; the nodes of `other` have become `nodes`."""
+        later = self.step - other.step
+        self.taxonomy = taxonomy
+        answers = [*self.pending, *((due + later, answer) for due, answer in other.pending)]
+        self.pending = deque(sorted(answers, key=lambda each: each[0]))
+        self.settled |= {nodes[node] for node in other.settled}
+        for node, (first, due) in other.asker.waiting.items():
+            self.asker.waiting.setdefault(nodes[node], (first + later, due + later))
+
     def _ask(self, node: int) -> None:
         if answer := self.asker.ask(node, self.taxonomy, self.step):
             self.pending.append((self.step + int(self.delay), answer))

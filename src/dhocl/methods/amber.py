@@ -8,6 +8,7 @@ combined to one distribution over paths (`heads/reliability`).
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -166,6 +167,32 @@ class Amber(Learner):
                 placements |= self._placed(level, L, M, table)
             self._solution, self._unsolved = Solution(weights, table.leaves, placements), 0
         return self._solution
+
+    def absorb(self, other: Self, nodes: Tensor, taxonomy: Taxonomy) -> None:
+        """Sums are added. Samples in the window of the other are completed by what it knows, and added."""
+        closed, weight = other._closed(), other.window.seen / max(1, self.window.seen + other.window.seen)
+        self.tree.known = table = TreeTable.of(taxonomy)
+        moved = {int(nodes[node]): int(nodes[parent]) for node, parent in other.tree.doubted.items()}
+        self.tree.doubt(moved | self.tree.doubted)
+        self.statistics.join(closed.moved(nodes, other.tree.known, table))
+        self.window.absorb(other.window, nodes)
+        self.memory.absorb(other.memory, nodes)
+        self.penalties.absorb(other.penalties, weight)
+        self.reliability.absorb(other.reliability, weight)
+        self._fit(self.tree.trusted)
+        self._solution = None
+
+    def strip(self) -> None:
+        self.statistics = self._closed()
+        self.window.empty()
+        self.memory = Reservoir(self.settings.calibration, self.rng)
+        self._solution = None
+
+    def _closed(self) -> Statistics:
+        """The statistics as if all samples in the window had left it, completed."""
+        statistics, window = copy.deepcopy((self.statistics, self.window))
+        window.refresh(statistics, self.reliability.beta, self.penalties, self.tree.trusted, keep=0)
+        return statistics
 
     def held(self) -> Tensor:
         return self.memory.nodes

@@ -239,7 +239,7 @@ class Model:
         return {
             "config": self.config.to_json(),
             "tree": self.tree.dumps() if self.tree else None,
-            "sourced": self.source is not None,
+            "sourced": self.source is not None and not isinstance(self.source, Silent),
             "curator": self.curator.state_dict(),
             "learner": self.learner.state_dict(),
             "calibration": self.calibration.state_dict(),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import torch
 from torch import Tensor
 
+from dhocl.core.errors import InputError
 from dhocl.core.settings import Settings
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.nn.backbones import Backbone
@@ -80,6 +81,20 @@ class Learner(ABC):
     def foresee(self, x: Tensor) -> dict[int, Tensor]:
         """`predict` for a batch that is about to be learned. May lag behind by some batches where that saves work."""
         return self.predict(x)
+
+    def absorb(self, other: Self, nodes: Tensor, taxonomy: Taxonomy) -> None:
+        """Learn what another learner has learned, which has the same backbone and settings.
+
+        Args:
+            other: it is not changed.
+            nodes: (n,) what its nodes are in `taxonomy`.
+            taxonomy: has the classes of both; those of this learner come first, with the same nodes.
+        """
+        raise InputError("models of this method can not be merged: what they learn does not add up; use amber")
+
+    def strip(self) -> None:
+        """Drop what is stored of single samples, as far as prediction does not need it."""
+        raise InputError("models of this method are not made of sums; use amber")
 
     @abstractmethod
     def components(self) -> dict[str, Stateful]:

@@ -134,6 +134,28 @@ class Reservoir(Memory):
         taken, last = np.unique(slots[kept], return_index=True)
         return kept[last], taken
 
+    def absorb(self, other: Reservoir, nodes: Tensor) -> None:
+        """Become a sample of both streams, that of `other` first; its nodes have become `nodes` (n,).
+
+        If both have the same capacity, each item of the two streams is stored with the same probability.
+        """
+        if not other.size:
+            return
+        size, seen = min(self.capacity, self.size + other.size), self.seen + other.seen
+        share = self._rng.hypergeometric(other.seen, self.seen, min(size, seen))
+        theirs = other._drawn(min(max(share, size - self.size), other.size), self._rng)
+        mine = self._drawn(size - len(theirs), self._rng)
+        items = other.read(theirs)
+        items["y"] = nodes[items["y"]]
+        if len(mine):
+            own = self.read(mine)
+            own["arrived"] += other.seen
+            items = {name: torch.cat([values, own[name]]) for name, values in items.items()}
+        self.load_state_dict({"size": size, "seen": seen, "columns": items})
+
+    def _drawn(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        return rng.choice(self.size, size=n, replace=False)
+
 
 class Everything(Memory):
     """Stores every item; doubles its capacity when full."""

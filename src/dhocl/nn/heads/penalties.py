@@ -57,6 +57,14 @@ class Penalties:
         self._signs[level] = torch.where(sign != 0, sign, last)
         self.log[level] = (self.log.get(level, self._start) - sign * self._steps[level]).clamp(LEAST, MOST)
 
+    def absorb(self, other: Penalties, weight: float) -> None:
+        """Go to the mean of both, in which `other` has this weight."""
+        for level in self.log.keys() | other.log.keys():
+            mine, theirs = self.log.get(level, self._start), other.log.get(level, other._start)
+            self.log[level] = torch.lerp(mine, theirs, weight)
+            self._steps.setdefault(level, torch.full_like(mine, STEP))
+            self._signs.setdefault(level, torch.zeros_like(mine))
+
     def state_dict(self) -> dict[str, Any]:
         return {
             str(level): {"log": log, "step": self._steps[level], "sign": self._signs[level]}

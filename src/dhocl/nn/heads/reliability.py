@@ -186,6 +186,14 @@ class Reliability:
             loss = cross_entropy(score, own_path(y, table), reduction="sum")
         return dict(zip(z, torch.autograd.grad(loss, list(z.values())), strict=True))
 
+    def absorb(self, other: Reliability, weight: float) -> None:
+        """Go to the mean of both, in which `other` has this weight."""
+        for level in self.log_beta.keys() | other.log_beta.keys():
+            mine, theirs = (math.log(each.beta(level)) for each in (self, other))
+            self.log_beta[level] = (1 - weight) * mine + weight * theirs
+        for level in self.shapes.keys() | other.shapes.keys():
+            self.shapes[level] = torch.lerp(self.shape(level), other.shape(level), weight).tolist()
+
     def stats(self) -> dict[str, float]:
         return {f"beta.{level}": self.beta(level) for level in self.log_beta}
 

@@ -186,6 +186,22 @@ class Statistics(NodeSums):
             for mine, part in zip(self._soft(level, len(system.N)), system, strict=True):
                 mine[: len(part)] += part
 
+    def moved(self, nodes: Tensor, before: TreeTable, after: TreeTable) -> Statistics:
+        """A copy for another tree, in which the nodes of `before` are `nodes` (n,) of `after`."""
+        found = Statistics(self.dim)
+        found.grow(len(after))
+        rows = nodes[: len(self.counts.filled)]
+        found.sums.filled.index_add_(0, rows, self.sums.filled)
+        found.counts.filled.index_add_(0, rows, self.counts.filled)
+        found.grams = {level: gram.clone() for level, gram in self.grams.items()}
+        for level, (A, M, N) in self.soft.items():
+            columns = after.columns(nodes[before.nodes(level)], level)[: len(N)]
+            mine = found._soft(level, after.width(level))
+            mine.A.add_(A)
+            mine.M.index_add_(0, columns, M)
+            mine.N.index_add_(0, columns, N)
+        return found
+
     def share(self, finer: int, level: int, table: TreeTable) -> float:
         """Share of the samples labelled at level `finer` that have a known class at `level`."""
         counts = self.counts.filled

@@ -66,7 +66,14 @@ class Window:
         self.seen += len(y)
         self.new += len(y)
 
-    def refresh(self, statistics: Statistics, beta: Callable[[int], float], gamma: Penalty, table: TreeTable) -> None:
+    def refresh(
+        self,
+        statistics: Statistics,
+        beta: Callable[[int], float],
+        gamma: Penalty,
+        table: TreeTable,
+        keep: int | None = None,
+    ) -> None:
         """Complete the labels downward. Samples that leave the window are added to the statistics.
 
         Args:
@@ -74,6 +81,7 @@ class Window:
             beta: factor of the outputs of a level.
             gamma: ridge penalties (D,) of a level.
             table: the tree.
+            keep: samples that stay in the window; None: as many as its setting says.
         """
         s = self._settings
         self.targets = {}
@@ -81,7 +89,7 @@ class Window:
             self._compare_recency(table)
             if s.completion == "always" or self.advantage > s.margin:
                 self._complete(statistics, beta, gamma, table)
-        leaving = max(0, len(self.y) - s.window)
+        leaving = max(0, len(self.y) - (s.window if keep is None else keep))
         for level, q in self.targets.items():
             some = q[:leaving].sum(1) > 0
             if some.any():
@@ -90,10 +98,22 @@ class Window:
         self.targets = {level: q[leaving:].clone() for level, q in self.targets.items()}
         self.new = 0
 
+    def empty(self) -> None:
+        """Drop all samples and the labels nearby."""
+        self.phi, self.y, self.recent = self.phi[:0], self.y[:0], self.recent[:0]
+        self.targets = {}
+        self.new = 0
+
+    def absorb(self, other: Window, nodes: Tensor) -> None:
+        """Go on as if the stream of `other`, an empty window, had come before; its nodes have become `nodes` (n,)."""
+        self.recent = torch.cat([nodes[other.recent], self.recent])[-RECENT:]
+        for name in ("seen", "advantage", "checked", "right"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
     def _compare_recency(self, table: TreeTable) -> None:
         """Do the new labels follow from those nearby, better than from all recent ones?"""
-        new = min(self.new, len(self.recent))
-        y, times = self.recent[-new:], self.recent_times[-new:]
+        fresh = slice(max(0, len(self.recent) - self.new), None)
+        y, times = self.recent[fresh], self.recent_times[fresh]
         local = recency(times, self.recent_times, self._settings.recency)
         wide = recency(times, self.recent_times, GLOBAL)
         for place, level in enumerate(table.levels[1:], 1):

@@ -1,0 +1,39 @@
+"""Merge models that learned apart, such as those of two museums."""
+
+from __future__ import annotations
+
+import torch
+
+from dhocl.core.errors import InputError
+from dhocl.core.joining import Contradiction, join
+from dhocl.model.model import Model
+
+ALIKE = ("levels", "method", "backbone", "image_size", "flip", "settings")
+
+
+def merge(model: Model, other: Model) -> list[Contradiction]:
+    """Add to `model` what `other` has learned. `other` is not changed.
+
+    Classes of the same name and level become one. The method must be one whose statistics add up.
+
+    Returns the links of `other` that contradict those of `model`, which are not used.
+
+    >>> from dhocl import Label, ModelConfig
+    >>> config = ModelConfig(("kind",), backbone="features:2")
+    >>> here, there = Model(config), Model(config)
+    >>> _ = here.observe(torch.eye(2)[:1, :, None, None], [Label("bird", 0)])
+    >>> _ = there.observe(torch.eye(2)[1:, :, None, None], [Label("fish", 0)])
+    >>> merge(here, there), here
+    ([], Model(amber, levels kind, 2 classes))
+    """
+    for name in ALIKE:
+        mine, theirs = getattr(model.config, name), getattr(other.config, name)
+        if mine != theirs:
+            raise InputError(f"these models can not be merged: `{name}` is {mine} in one, {theirs} in the other")
+    tree, contradictions = join(model.taxonomy, other.taxonomy)
+    nodes = [tree.id(label) for label in other.taxonomy.labels]
+    model.learner.absorb(other.learner, torch.tensor(nodes, dtype=torch.long), tree)
+    model.curator.absorb(other.curator, nodes, tree)
+    if other.tree:
+        contradictions += [each for each in model.extend(other.tree) if each not in contradictions]
+    return contradictions
