@@ -21,9 +21,10 @@ MAY_IMPORT = {
     "checks": {"core", "nn", "knowledge"},
     "experiment": {"core", "nn", "methods", "data", "knowledge", "stream", "model"},
     "classifier": {"core", "nn", "methods", "data", "knowledge", "model", "experiment"},
+    "bulk": {"core", "nn", "methods", "data", "knowledge", "model", "classifier"},
     "report": {"core", "experiment"},
     "service": {"core", "data", "knowledge", "model", "classifier"},
-    "cli": {"core", "nn", "methods", "data", "experiment", "classifier", "report", "service"},
+    "cli": {"core", "nn", "methods", "data", "experiment", "classifier", "bulk", "report", "service"},
 }
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.name != "__init__.py" or path.parent != ROOT)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import Label, Taxonomy
-from dhocl.nn.heads.completion import DOUBT, FLOOR, complete, evidence, nearby, recency, soft_targets
+from dhocl.nn.heads.completion import DOUBT, FLOOR, complete, evidence, nearby, priors, recency, soft_targets
 from tests.helpers.tensors import normal
 from tests.helpers.trees import apply, balanced_tree, changes
 
@@ -91,6 +91,12 @@ def completed_by_loops(
     return found
 
 
+def complete_nearby(
+    logits: dict[int, Tensor], y: Tensor, kernel: Tensor, recent: Tensor, table: TreeTable
+) -> dict[int, Tensor]:
+    return complete(logits, y, priors(kernel, recent, table, logits), table)
+
+
 @settings(deadline=None, max_examples=60)
 @given(changes(), st.integers(0, 99))
 def test_labels_are_completed_by_the_classes_nearby_whatever_the_tree(
@@ -102,7 +108,7 @@ def test_labels_are_completed_by_the_classes_nearby_whatever_the_tree(
     recent = torch.randint(len(tree), (12,), generator=generator)
     y, kernel = recent[4:], recency(torch.arange(4, 12), torch.arange(12), 3.0)
     logits = {level: torch.randn(8, tree.widths[level], generator=generator) for level in tree.levels[1:]}
-    found = complete(logits, y, kernel, recent, TreeTable.of(tree))
+    found = complete_nearby(logits, y, kernel, recent, TreeTable.of(tree))
     expected = completed_by_loops(logits, y.tolist(), kernel, recent.tolist(), tree)
     assert list(found) == list(expected)
     for level, rows in expected.items():
@@ -115,7 +121,7 @@ def test_later_labels_explain_an_earlier_image() -> None:
     recent = torch.tensor([crow, bird, robin, robin])
     z = {1: torch.zeros(1, 2)}
     kernel = recency(torch.tensor([1]), torch.arange(4), 25.0)
-    q = complete(z, torch.tensor([bird]), kernel, recent, TreeTable.of(tree))[1][0]
+    q = complete_nearby(z, torch.tensor([bird]), kernel, recent, TreeTable.of(tree))[1][0]
     assert q[0] > q[1] > 0
     assert q.sum() < 1
 
@@ -127,6 +133,6 @@ def test_a_class_without_a_place_lowers_the_trust() -> None:
 
     def trust(other: int) -> float:
         y = torch.tensor([1, other, 0])
-        return float(complete({1: normal(1, 3)}, y[2:], kernel, y, TreeTable.of(tree))[1].sum())
+        return float(complete_nearby({1: normal(1, 3)}, y[2:], kernel, y, TreeTable.of(tree))[1].sum())
 
     assert trust(loose) < 0.6 < trust(2)

@@ -6,8 +6,8 @@ import hashlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,22 +53,33 @@ def learn_album(folder: Path, data: Path, options: dict[str, Any], every: int = 
     Yields:
         Progress, first before the first batch.
     """
+    with opened(folder, data, options) as (classifier, album):
+        yield from _learn(folder, classifier, _in_order(album, classifier.model.config.seed), every)
+
+
+@contextmanager
+def opened(folder: Path, data: Path, options: dict[str, Any]) -> Iterator[tuple[Classifier, Album]]:
+    """The model in a folder, or a new one, and photographs to learn, which it knows the tree of. The folder is locked.
+
+    Questions about labels are logged.
+    """
     _check_folder(folder)
     with ExitStack() as stack:
         if exists := (folder / "checkpoints").exists():
             stack.enter_context(locked(folder))  # before it is read: another process may be writing
         classifier, album = _existing(folder, data, options) if exists else _new(data, options)
+        if all(photo.test for photo in album.photos):
+            raise InputError("all photographs are marked as test: mark some rows split=train")
         _ask(classifier, album)
         for child, kept, other in classifier.model.extend(album.tree):
             logger.warning(
                 "is %s below %s, or below %s as in %s? The former is kept", child.name, kept.name, other.name, data
             )
-        photos = _in_order(album, classifier.model.config.seed)
         if not exists:
             stack.enter_context(locked(folder))
             if (folder / "checkpoints").exists():
                 raise InputError(f"another process has just made a model in {folder}: repeat the command")
-        yield from _learn(folder, classifier, photos, every)
+        yield classifier, album
 
 
 def _check_folder(folder: Path) -> None:
@@ -106,17 +117,13 @@ def _ask(classifier: Classifier, album: Album) -> None:
 
 def _in_order(album: Album, seed: int) -> list[Photo]:
     photos = [photo for photo in album.photos if not photo.test]
-    if not photos:
-        raise InputError("all photographs are marked as test: mark some rows split=train")
     order = range(len(photos)) if album.ordered else Rng(seed, "learn").permutation(len(photos)).tolist()
     return [photos[row] for row in order]
 
 
 def _learn(folder: Path, classifier: Classifier, photos: Sequence[Photo], every: int) -> Iterator[Progress]:
-    known = set(classifier.learned.tolist())
-    marks = {identity(photo): photo for photo in photos}  # each once
-    fresh = {mark: photo for mark, photo in marks.items() if mark not in known}
-    before, learned, saved, at = len(marks) - len(fresh), 0, 0, time.monotonic()
+    fresh, before = unlearned(classifier, photos)
+    learned, saved, at = 0, 0, time.monotonic()
     size = classifier.model.config.image_size
     yield Progress(0, len(fresh), before, 0, [], classifier)
     for read, x in read_each(fresh.items(), lambda item: item[1].path, size, classifier.batch):
@@ -132,6 +139,14 @@ def _learn(folder: Path, classifier: Classifier, photos: Sequence[Photo], every:
     if learned > saved:
         checkpoint.save(folder / "checkpoints", classifier.state_dict())
     yield Progress(learned, len(fresh), before, learned, [], classifier)
+
+
+def unlearned(classifier: Classifier, photos: Iterable[Photo]) -> tuple[dict[int, Photo], int]:
+    """The photographs to learn by their identity, each once, and how many were learned before."""
+    known = set(classifier.learned.tolist())
+    marks = {identity(photo): photo for photo in photos}
+    fresh = {mark: photo for mark, photo in marks.items() if mark not in known}
+    return fresh, len(marks) - len(fresh)
 
 
 def identity(photo: Photo) -> int:

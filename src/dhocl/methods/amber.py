@@ -21,6 +21,8 @@ from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.nn.features import StageFeatures
 from dhocl.nn.heads.anchoring import doubts, placement
 from dhocl.nn.heads.balance import balance
+from dhocl.nn.heads.bulk import BulkSums
+from dhocl.nn.heads.completion import complete
 from dhocl.nn.heads.penalties import Penalties
 from dhocl.nn.heads.reliability import Placement, Placements, Reliability
 from dhocl.nn.heads.ridge import LeaveOneOut, Statistics, System, factor, outputs, solve
@@ -29,6 +31,7 @@ from dhocl.nn.learner import Batch, Learner, Setup, Stateful
 from dhocl.nn.memory import Reservoir
 
 GROWTH = 8  # reliabilities are fitted again when the stream has grown by an eighth
+ROUNDS = 20  # of fits after a data set was learned at once
 LATE = 32  # in a long stream, labels are completed when it has grown by a thirty-second
 
 
@@ -78,7 +81,7 @@ class Amber(Learner):
         self._unsolved = 0  # samples learned since then
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
-        phi, window, s = self.features.kept(batch.x), self.window, self.settings
+        phi, window = self.features.kept(batch.x), self.window
         self.tree.known = TreeTable.of(taxonomy)
         table = self.tree.trusted
         self.statistics.add(phi, batch.y, table)
@@ -90,10 +93,7 @@ class Amber(Learner):
         if window.new >= self._period():
             window.refresh(self.statistics, self.reliability.beta, self.penalties, table)
             if window.seen >= self.reliability.fitted_at * (1 + 1 / GROWTH):
-                if s.doubt:
-                    self.tree.doubt(doubts(self.statistics, self.tree.known, self.penalties))
-                self._fit(self.tree.trusted)
-                self.reliability.fitted_at = window.seen
+                self._refit()
         return window.stats() | self.reliability.stats()
 
     def _period(self) -> int:
@@ -113,6 +113,13 @@ class Amber(Learner):
         phi, solution = self.features.kept(x), self._solved(lag)
         z = {level: phi @ W.t() for level, W in solution.weights.items()}
         return self.reliability.probabilities(z, solution.leaves, solution.placements)
+
+    def _refit(self) -> None:
+        """Fit what is fitted now and then."""
+        if self.settings.doubt:
+            self.tree.doubt(doubts(self.statistics, self.tree.known, self.penalties))
+        self._fit(self.tree.trusted)
+        self.reliability.fitted_at = self.window.seen
 
     def _fit(self, table: TreeTable) -> None:
         """Fit reliabilities and penalties to stored samples, each as if it had not been learned."""
@@ -168,6 +175,35 @@ class Amber(Learner):
             self._solution, self._unsolved = Solution(weights, table.leaves, placements), 0
         return self._solution
 
+    def sum_up(self, phi: Tensor, y: Tensor, marks: Tensor, taxonomy: Taxonomy) -> BulkSums:
+        """Of samples with features phi (b, D), labels y (b,) and marks (b,), see `heads/bulk`."""
+        found = BulkSums(self.features.dim, self.settings.calibration)
+        found.add(phi, y, marks, TreeTable.of(taxonomy))
+        return found
+
+    def sum_up_guesses(self, phi: Tensor, y: Tensor) -> BulkSums:
+        """Soft targets of samples phi (b, D) below their labels y (b,), by outputs and by how frequent classes are."""
+        found, table = BulkSums(self.features.dim, 0), self.tree.trusted
+        logits, prior = {}, {}
+        for level in table.levels[1:]:
+            A, M, N = self.statistics.system(level, table)
+            logits[level] = self.reliability.beta(level) * outputs(phi, factor(A, self.penalties(level)), M)
+            prior[level] = N.expand(len(phi), -1)
+        found.add_soft(phi, complete(logits, y, prior, table))
+        return found
+
+    def adopt(self, sums: BulkSums, taxonomy: Taxonomy) -> None:
+        """Learn what was summed up, as if it had come before all else."""
+        self.tree.known = TreeTable.of(taxonomy)
+        self.statistics.join(sums.statistics)
+        self.statistics.grow(len(taxonomy))
+        self.window.seen += sums.seen
+        sample = Reservoir.holding(sums.sample.seen, phi=sums.sample.phi, y=sums.sample.y)
+        self.memory.absorb(sample, torch.arange(len(taxonomy)))
+        for _ in range(ROUNDS):
+            self._refit()
+        self._solution = None
+
     def absorb(self, other: Self, nodes: Tensor, taxonomy: Taxonomy) -> None:
         """Sums are added. Samples in the window of the other are completed by what it knows, and added."""
         closed, weight = other._closed(), other.window.seen / max(1, self.window.seen + other.window.seen)
@@ -179,7 +215,7 @@ class Amber(Learner):
         self.memory.absorb(other.memory, nodes)
         self.penalties.absorb(other.penalties, weight)
         self.reliability.absorb(other.reliability, weight)
-        self._fit(self.tree.trusted)
+        self._refit()
         self._solution = None
 
     def strip(self) -> None:

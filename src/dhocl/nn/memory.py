@@ -134,6 +134,15 @@ class Reservoir(Memory):
         taken, last = np.unique(slots[kept], return_index=True)
         return kept[last], taken
 
+    @classmethod
+    def holding(cls, seen: int, **items: Tensor) -> Reservoir:
+        """One that is full: with these items, out of `seen`."""
+        size = len(items["y"])
+        found = cls(size, np.random.default_rng(0))
+        found.insert(**items)
+        found.seen = seen
+        return found
+
     def absorb(self, other: Reservoir, nodes: Tensor) -> None:
         """Become a sample of both streams, that of `other` first; its nodes have become `nodes` (n,).
 

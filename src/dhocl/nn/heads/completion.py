@@ -6,6 +6,8 @@ a prior over the known classes below the label, and ridge regression a likelihoo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -59,30 +61,31 @@ def evidence(prior: Tensor, columns: Tensor, parents: Tensor, own: Tensor) -> fl
     return float((hit / total).log().sum())
 
 
-def complete(
-    logits: dict[int, Tensor], y: Tensor, kernel: Tensor, recent: Tensor, table: TreeTable
-) -> dict[int, Tensor]:
+def priors(kernel: Tensor, recent: Tensor, table: TreeTable, levels: Iterable[int]) -> dict[int, Tensor]:
+    """(n, C) per level, weight of each class nearby: kernel (n, m) from `recency`, recent (m,) labels as nodes."""
+    return {level: nearby(kernel, table.columns(recent, level), table.width(level)) for level in levels}
+
+
+def complete(logits: dict[int, Tensor], y: Tensor, prior: dict[int, Tensor], table: TreeTable) -> dict[int, Tensor]:
     """Soft targets (n, C) of these levels, 0 for rows whose label is of this level or finer.
 
     Args:
         logits: (n, C) per level, of the samples.
         y: (n,) their labels, as nodes.
-        kernel: (n, m) from `recency`.
-        recent: (m,) labels of the samples nearby, as nodes.
+        prior: (n, C) per level, weight of each class.
         table: the tree.
     """
     own = table.node_levels[y]
     found = {}
     for level, z in logits.items():
         width = table.width(level)
-        targets = torch.zeros(len(y), width)
-        prior = nearby(kernel, table.columns(recent, level), width)
+        targets = torch.zeros(len(y), width, dtype=z.dtype)
         for coarser in table.levels[: table.levels.index(level)]:
             rows = own == coarser
             if rows.any():
                 parents = table.ancestors(level, coarser)
                 below = parents[None] == table.columns(y[rows], coarser)[:, None]
                 accepted = table.ancestors(level, level) == torch.arange(width)
-                targets[rows] = soft_targets(prior[rows], z[rows], below & accepted, parents == UNKNOWN)
+                targets[rows] = soft_targets(prior[level][rows], z[rows], below & accepted, parents == UNKNOWN)
         found[level] = targets
     return found

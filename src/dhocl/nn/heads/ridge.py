@@ -88,8 +88,8 @@ class LeaveOneOut:
 class Rows:
     """A matrix that gains zero rows. It has spare ones, so adding rows one by one takes linear time in total."""
 
-    def __init__(self, *width: int) -> None:
-        self._store = torch.zeros(0, *width)
+    def __init__(self, *width: int, dtype: torch.dtype = torch.float32) -> None:
+        self._store = torch.zeros(0, *width, dtype=dtype)
         self._size = 0
 
     @property
@@ -112,14 +112,16 @@ class NodeSums:
 
     Args:
         dim: number of features D.
+        dtype: of the sums.
     """
 
     training_only = True
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, dtype: torch.dtype = torch.float32) -> None:
         self.dim = dim
-        self.sums = Rows(dim)  # (nodes, D) Σφ of the samples with this label
-        self.counts = Rows()  # (nodes,)
+        self.dtype = dtype
+        self.sums = Rows(dim, dtype=dtype)  # (nodes, D) Σφ of the samples with this label
+        self.counts = Rows(dtype=dtype)  # (nodes,)
 
     def grow(self, nodes: int) -> None:
         self.sums.grow(nodes)
@@ -129,15 +131,15 @@ class NodeSums:
         """Add samples: phi (b, D) with labels y (b,), nodes of the tree."""
         self.grow(len(table))
         self.sums.filled.index_add_(0, y, phi)
-        self.counts.filled.index_add_(0, y, torch.ones(len(y)))
+        self.counts.filled.index_add_(0, y, torch.ones(len(y), dtype=self.dtype))
 
     def at(self, level: int, table: TreeTable) -> tuple[Tensor, Tensor]:
         """Sums (C, D) and counts (C,) of the classes of a level, by the tree as it is now."""
         width, counts, sums = table.width(level), self.counts.filled, self.sums.filled
         columns = table.paths[: len(counts), table.levels.index(level)]
         known = columns != UNKNOWN
-        M = torch.zeros(width, self.dim).index_add_(0, columns[known], sums[known])
-        N = torch.zeros(width).index_add_(0, columns[known], counts[known])
+        M = torch.zeros(width, self.dim, dtype=self.dtype).index_add_(0, columns[known], sums[known])
+        N = torch.zeros(width, dtype=self.dtype).index_add_(0, columns[known], counts[known])
         return M, N
 
     def state_dict(self) -> dict[str, Any]:
@@ -151,8 +153,8 @@ class NodeSums:
 class Statistics(NodeSums):
     """The sums of all samples, with Gram matrices and soft targets."""
 
-    def __init__(self, dim: int) -> None:
-        super().__init__(dim)
+    def __init__(self, dim: int, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__(dim, dtype)
         self.grams: dict[int, Tensor] = {}  # label's level -> (D, D) Σφφᵀ
         self.soft: dict[int, System] = {}  # level -> of soft targets; its rows may be fewer than the classes
 
@@ -161,7 +163,14 @@ class Statistics(NodeSums):
         levels = table.node_levels[y]
         for level in torch.unique(levels).tolist():
             rows = phi[levels == level]
-            self.grams.setdefault(level, torch.zeros(self.dim, self.dim)).addmm_(rows.t(), rows)
+            self._gram(level).addmm_(rows.t(), rows)
+
+    def _gram(self, level: int) -> Tensor:
+        """(D, D)"""
+        return self.grams.setdefault(level, self._square())
+
+    def _square(self) -> Tensor:
+        return torch.zeros(self.dim, self.dim, dtype=self.dtype)
 
     def add_soft(self, phi: Tensor, targets: Tensor, level: int) -> None:
         """Add soft targets (b, C) of a level for samples phi (b, D) whose label is coarser."""
@@ -170,7 +179,7 @@ class Statistics(NodeSums):
 
     def _soft(self, level: int, width: int) -> System:
         """The sums of soft targets of a level, with at least `width` rows."""
-        old = self.soft.get(level, System(torch.zeros(self.dim, self.dim), torch.zeros(0, self.dim), torch.zeros(0)))
+        old = self.soft.get(level, System(self._square(), self._square()[:0], self._square()[0, :0]))
         more = max(0, width - len(old.N))
         self.soft[level] = System(old.A, F.pad(old.M, (0, 0, 0, more)), F.pad(old.N, (0, more))) if more else old
         return self.soft[level]
@@ -181,7 +190,7 @@ class Statistics(NodeSums):
         self.sums.filled[: len(other.sums.filled)] += other.sums.filled
         self.counts.filled[: len(other.counts.filled)] += other.counts.filled
         for level, gram in other.grams.items():
-            self.grams.setdefault(level, torch.zeros(self.dim, self.dim)).add_(gram)
+            self._gram(level).add_(gram)
         for level, system in other.soft.items():
             for mine, part in zip(self._soft(level, len(system.N)), system, strict=True):
                 mine[: len(part)] += part
@@ -215,7 +224,7 @@ class Statistics(NodeSums):
         Samples of a finer label count if their class has an ancestor here. There is one Gram matrix per level of the
         label, not per class, so it is taken in proportion to the share of samples that have one: exact if all have.
         """
-        A = torch.zeros(self.dim, self.dim)
+        A = self._square()
         M, N = self.at(level, table)
         for finer, gram in self.grams.items():
             A.add_(gram, alpha=self.share(finer, level, table))

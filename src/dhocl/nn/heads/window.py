@@ -13,7 +13,7 @@ from torch import Tensor
 from dhocl.core.settings import Settings
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import UNKNOWN
-from dhocl.nn.heads.completion import complete, evidence, nearby, recency
+from dhocl.nn.heads.completion import complete, evidence, nearby, priors, recency
 from dhocl.nn.heads.ridge import LeaveOneOut, Penalty, Statistics, System, factor, outputs
 
 RECENT = 1536  # labels that are remembered, to know the classes nearby
@@ -138,7 +138,7 @@ class Window:
             columns = table.columns(self.y[fresh][own], level)
             hidden[level] = own, columns, beta(level) * LeaveOneOut(self.phi[fresh][own], columns, L, M).z
         kernel = recency(self.times, self.recent_times, self._settings.recency)
-        self.targets = complete(logits, self.y, kernel, self.recent, table)
+        self.targets = complete(logits, self.y, priors(kernel, self.recent, table, logits), table)
         self._check(hidden, parents, kernel[fresh], table)
 
     def _check(
@@ -154,7 +154,8 @@ class Window:
         """
         for level, (own, columns, z) in hidden.items():
             if len(columns):
-                again = complete({level: z}, parents[own], kernel[own], self.recent, table)[level]
+                prior = priors(kernel[own], self.recent, table, [level])
+                again = complete({level: z}, parents[own], prior, table)[level]
                 some = again.sum(1) > 0
                 self.checked += int(some.sum())
                 self.right += int((again.argmax(1) == columns)[some].sum())

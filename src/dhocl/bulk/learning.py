@@ -1,0 +1,96 @@
+"""Learn photographs with labels in bulk: sum up labels, solve, then sum up guesses of what is below coarse labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from dhocl.bulk.job import TASKS, Job
+from dhocl.bulk.work import CHUNK, Part, Row, Task, Worker, bulk_learner
+from dhocl.classifier.classifier import Classifier
+from dhocl.classifier.learning import opened, unlearned
+from dhocl.core import checkpoint
+from dhocl.core.table import TreeTable
+from dhocl.core.taxonomy import Taxonomy
+
+EVERY = 20_000  # images between two times that the sums are saved
+
+Engine = Callable[[dict[str, Any], Task, Sequence[Row]], Iterator[Part]]  # state of the model, task, rows
+
+
+class Progress(NamedTuple):
+    done: int  # images that were summed up; those with coarse labels count twice
+    total: int
+    learned: int
+    before: int  # images that an earlier call has learned
+    problems: list[str]  # about images that can not be read, since the last progress
+    classifier: Classifier
+
+
+def locally(model: dict[str, Any], task: Task, rows: Sequence[Row]) -> Iterator[Part]:
+    """The engine that uses the cores of this machine."""
+    worker = Worker(model, task)
+    for start in range(0, len(rows), CHUNK):
+        yield worker(rows[start : start + CHUNK])
+
+
+def learn_in_bulk(
+    folder: Path, data: Path, options: dict[str, Any], engine: Engine = locally, every: int = EVERY
+) -> Iterator[Progress]:
+    """Learn the photographs of `data` as `learn_album` does, but all at once. Their order has no effect.
+
+    A call that was interrupted goes on with the sums that were saved.
+
+    Args:
+        folder: of the model. It is created if there is none.
+        data: see `dhocl.data.album`.
+        options: of a new `Classifier`. An existing model keeps its own.
+        engine: where to sum up.
+        every: images between two times that the sums are saved.
+
+    Yields:
+        Progress, first before the first image.
+    """
+    with opened(folder, data, options) as (classifier, album):
+        model = classifier.model
+        learner = bulk_learner(model)
+        fresh, before = unlearned(classifier, (photo for photo in album.photos if not photo.test))
+        model.curator.observe(list(dict.fromkeys(photo.label for photo in fresh.values())))
+        tree = model.taxonomy
+        rows = [Row(str(photo.path), tree.id(photo.label), mark) for mark, photo in fresh.items()]
+        job = Job(folder / "bulk", learner, rows)
+        total = len(rows) + len(_coarse(rows, tree))
+
+        def progress(problems: list[str]) -> Progress:
+            return Progress(sum(job.done.values()) + ahead, total, len(job.learned), before, problems, classifier)
+
+        ahead = 0  # rows of this round
+        yield progress([])
+        for task in TASKS:
+            todo = rows
+            if task == "guesses":
+                learned = set(job.learned.tolist())
+                todo = _coarse([row for row in rows if row.mark in learned], tree)
+                total = len(rows) + len(todo)
+                learner.adopt(job.sums["labels"], tree)
+            while some := todo[job.done[task] :][:every]:
+                for part in engine(model.state_dict(), task, some):
+                    job.add(task, part)
+                    ahead += part.rows
+                    yield progress(part.problems)
+                job.save(task, len(some))
+                ahead = 0
+        learner.adopt(job.sums["guesses"], tree)
+        classifier.learned = torch.cat([classifier.learned, job.learned])
+        checkpoint.save(folder / "checkpoints", classifier.state_dict())
+        job.remove()
+        yield progress([])
+
+
+def _coarse(rows: Sequence[Row], tree: Taxonomy) -> list[Row]:
+    """Those whose label is not a leaf of the tree."""
+    is_leaf = TreeTable.of(tree).is_leaf.tolist()
+    return [row for row in rows if not is_leaf[row.node]]
