@@ -45,9 +45,11 @@ class Worker:
     Args:
         model: state of the model, as it is before the task.
         task: what to sum up.
+        ahead: whether images are decoded ahead in other processes.
     """
 
-    def __init__(self, model: dict[str, Any], task: Task) -> None:
+    def __init__(self, model: dict[str, Any], task: Task, ahead: bool = True) -> None:
+        self._ahead = ahead
         self._model = Model.from_state(model, source=Silent())
         self._task = task
         self._learner = bulk_learner(self._model)
@@ -58,7 +60,7 @@ class Worker:
         problems: list[str] = []
         phi = [torch.zeros(0, features.dim)]
         with self._model.resting():
-            for read, x in read_each(rows, lambda row: Path(row.path), size, BATCH):
+            for read, x in read_each(rows, lambda row: Path(row.path), size, BATCH, ahead=self._ahead):
                 good += [row for row, problem in read if not problem]
                 problems += [problem for _, problem in read if problem]
                 phi += [features(x)] if len(x) else []

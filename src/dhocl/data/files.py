@@ -102,15 +102,15 @@ def read_ahead(images: Images, batches: Iterable[Tensor]) -> Iterator[Tensor]:
 
 
 def read_each(
-    items: Iterable[T], path: Callable[[T], Path], size: int, batch: int
+    items: Iterable[T], path: Callable[[T], Path], size: int, batch: int, *, ahead: bool = True
 ) -> Iterator[tuple[list[tuple[T, str]], Tensor]]:
-    """Batches of images that may be missing or damaged. Many are decoded ahead by worker processes.
+    """Batches of images that may be missing or damaged. Many are decoded ahead by worker processes, unless told not to.
 
     Yields each item with what is wrong with it, or nothing, and the pixels (n, 3, size, size) uint8 of the n good ones.
     """
     begun = iter(items)
     first = list(islice(begun, LONG))
-    few = len(first) < LONG  # a process takes longer to start
+    few = not ahead or len(first) < LONG  # a process takes longer to start
     waiting: deque[list[T]] = deque()
 
     def jobs() -> Iterator[Future[tuple[np.ndarray, list[str]]]]:

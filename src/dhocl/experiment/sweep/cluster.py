@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from dhocl.core.errors import InputError
+from dhocl.core.cluster import connect
 from dhocl.core.files import write_atomically
 from dhocl.core.process import prepare
 from dhocl.experiment.sweep.events import Begun, Ended, Event, Underway
@@ -27,7 +26,7 @@ def run_on_ray(jobs: Sequence[Job], workers: int, address: str | None) -> Iterat
     Data must have the same path on every node. If the nodes share the folder of the sweep, runs are written there and
     resume from their checkpoints. Otherwise they run in a temporary folder and their files are sent back.
     """
-    ray = _connect(address, workers)
+    ray = connect(address, workers)
     marks = _mark({job.folder.parent for job in jobs})
     try:
         yield from _execute(ray, jobs, workers, {str(mark) for mark in marks})
@@ -35,33 +34,6 @@ def run_on_ray(jobs: Sequence[Job], workers: int, address: str | None) -> Iterat
         for mark in marks:
             mark.unlink(missing_ok=True)
         ray.shutdown()
-
-
-def _connect(address: str | None, workers: int) -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise InputError("`engine` ray needs the ray package: pip install 'dhocl[ray]'") from None
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    try:
-        if address is None:
-            ray.init(num_cpus=workers or None, include_dashboard=False, **quiet)
-        else:
-            _check_reachable(address)
-            ray.init(address=address, **quiet)
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(
-            f"the cluster at {address or 'this machine'} can not be reached: {reason}; check `address`"
-        ) from None
-    return ray
-
-
-def _check_reachable(address: str) -> None:
-    """Fail at once: Ray itself waits for a minute."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if colon and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=5).close()
 
 
 def _execute(ray: Any, jobs: Sequence[Job], workers: int, marks: set[str]) -> Iterator[Event]:
