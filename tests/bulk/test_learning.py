@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from dhocl import Classifier, Label
-from dhocl.bulk.learning import Engine, Progress, learn_in_bulk, locally
+from dhocl.bulk.learning import Engine, learn_in_bulk, locally
 from dhocl.bulk.work import Part, Row, Task, Worker
-from dhocl.classifier.learning import learn_album
+from dhocl.classifier.learning import Progress, learn_album
 from dhocl.core.errors import InputError
 from dhocl.methods.amber import Amber
 from dhocl.nn.heads.completion import DOUBT, FLOOR

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from dhocl.bulk.job import TASKS, Job
 from dhocl.bulk.work import CHUNK, Part, Row, Task, Worker, bulk_learner
-from dhocl.classifier.classifier import Classifier
-from dhocl.classifier.learning import opened, unlearned
+from dhocl.classifier.learning import Progress, opened, unlearned
 from dhocl.core import checkpoint
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import Taxonomy
@@ -19,15 +18,6 @@ from dhocl.core.taxonomy import Taxonomy
 EVERY = 20_000  # images between two times that the sums are saved
 
 Engine = Callable[[dict[str, Any], Task, Sequence[Row]], Iterator[Part]]  # state of the model, task, rows
-
-
-class Progress(NamedTuple):
-    done: int  # images that were summed up; those with coarse labels count twice
-    total: int
-    learned: int
-    before: int  # images that an earlier call has learned
-    problems: list[str]  # about images that can not be read, since the last progress
-    classifier: Classifier
 
 
 def locally(model: dict[str, Any], task: Task, rows: Sequence[Row]) -> Iterator[Part]:
@@ -52,7 +42,7 @@ def learn_in_bulk(
         every: images between two times that the sums are saved.
 
     Yields:
-        Progress, first before the first image.
+        Progress, first before the first image. Images with coarse labels count twice: they are looked at twice.
     """
     with opened(folder, data, options) as (classifier, album):
         model = classifier.model
@@ -65,7 +55,8 @@ def learn_in_bulk(
         total = len(rows) + len(_coarse(rows, tree))
 
         def progress(problems: list[str]) -> Progress:
-            return Progress(sum(job.done.values()) + ahead, total, len(job.learned), before, problems, classifier)
+            done = sum(job.done.values())
+            return Progress(done + ahead, total, len(job.learned), before, done, problems, classifier)
 
         ahead = 0  # rows of this round
         yield progress([])

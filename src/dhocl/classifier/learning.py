@@ -31,10 +31,11 @@ AT_LEAST = 60.0  # seconds between checkpoints
 class Progress(NamedTuple):
     """After a batch."""
 
-    learned: int  # images of this data set
+    done: int  # of `total`
     total: int  # images of this data set to be learned
+    learned: int  # without those that can not be read
     before: int  # images that an earlier call has learned
-    saved: int  # of `learned`, images in the last checkpoint
+    saved: int  # images that another call need not learn again
     problems: list[str]  # about images of this batch that can not be read
     classifier: Classifier
 
@@ -123,11 +124,12 @@ def _in_order(album: Album, seed: int) -> list[Photo]:
 
 def _learn(folder: Path, classifier: Classifier, photos: Sequence[Photo], every: int) -> Iterator[Progress]:
     fresh, before = unlearned(classifier, photos)
-    learned, saved, at = 0, 0, time.monotonic()
+    learned, skipped, saved, at = 0, 0, 0, time.monotonic()
     size = classifier.model.config.image_size
-    yield Progress(0, len(fresh), before, 0, [], classifier)
+    yield Progress(0, len(fresh), 0, before, 0, [], classifier)
     for read, x in read_each(fresh.items(), lambda item: item[1].path, size, classifier.batch):
         good = [item for item, problem in read if not problem]
+        skipped += len(read) - len(good)
         if good:
             classifier.learn(x, [(photo.label.name, classifier.levels[photo.label.level]) for _, photo in good])
             classifier.learned = torch.cat([classifier.learned, torch.tensor([mark for mark, _ in good])])
@@ -135,10 +137,11 @@ def _learn(folder: Path, classifier: Classifier, photos: Sequence[Photo], every:
         if learned - saved >= every or (learned > saved and time.monotonic() - at > AT_LEAST):
             checkpoint.save(folder / "checkpoints", classifier.state_dict())
             saved, at = learned, time.monotonic()
-        yield Progress(learned, len(fresh), before, saved, [problem for _, problem in read if problem], classifier)
+        problems = [problem for _, problem in read if problem]
+        yield Progress(learned + skipped, len(fresh), learned, before, saved, problems, classifier)
     if learned > saved:
         checkpoint.save(folder / "checkpoints", classifier.state_dict())
-    yield Progress(learned, len(fresh), before, learned, [], classifier)
+    yield Progress(learned + skipped, len(fresh), learned, before, learned, [], classifier)
 
 
 def unlearned(classifier: Classifier, photos: Iterable[Photo]) -> tuple[dict[int, Photo], int]:
