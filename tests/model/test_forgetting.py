@@ -18,7 +18,6 @@ from dhocl.checks import exam, stream, true_tree
 from dhocl.core import checkpoint
 from dhocl.core.settings import Settings
 from dhocl.core.taxonomy import Taxonomy
-from dhocl.knowledge import Curator
 from dhocl.methods import METHODS
 from dhocl.methods.amber import Amber
 from dhocl.model import Revision

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pytest import MonkeyPatch
 
 from dhocl.nn import ledger as module
 from dhocl.nn.ledger import Ledger, TargetLedger, content_keys
@@ -39,7 +39,7 @@ BATCHES = st.lists(
 @given(batches=BATCHES, removed=st.lists(st.integers(0, 20), max_size=6))
 def test_targets_are_those_of_their_sample(batches: list[list[tuple[int, list[int]]]], removed: list[int]) -> None:
     """Compared with a list of all samples, of which the newest count."""
-    with MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "REMEMBERED", 6)
         patch.setattr(module, "VALUES", 9)
         ledger, samples = TargetLedger(), list[tuple[int, list[int]]]()
@@ -59,6 +59,6 @@ def test_targets_are_those_of_their_sample(batches: list[list[tuple[int, list[in
     for place, (_, (a, b)) in enumerate(samples):
         wanted = {3: {0: a} if a else {}, 5: {column: value for column, value in enumerate((b, a)) if value}}
         for each in (ledger, copy):
-            found = {level: dict(zip(*map(torch.Tensor.tolist, t))) for level, t in each.targets(place).items()}
+            found = {level: dict(torch.stack(t, 1).tolist()) for level, t in each.targets(place).items()}
             assert found == {level: values for level, values in wanted.items() if values}
     assert set(ledger.owners.tolist()) <= set(ledger.serials.tolist()), "nothing of other samples is kept"
