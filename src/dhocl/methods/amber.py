@@ -77,7 +77,7 @@ class Amber(Learner):
         self.reliability = Reliability()
         self.tree = Tree()
         self._solution: Solution | None = None
-        self._unsolved = 0  # samples learned since then
+        self._unsolved = 0  # samples learned or forgotten since then
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         phi, window, s = self.features.kept(batch.x), self.window, self.settings
@@ -109,7 +109,7 @@ class Amber(Learner):
         self.statistics.remove(phi, batch.y, self.tree.known)
         self.memory.follow(taxonomy)
         self.memory.remove(self.memory.find("phi", phi, taxonomy.resolve(batch.y), ROUNDING))
-        self._solution = None
+        self._unsolved += len(phi)
 
     def _period(self) -> int:
         """Samples between completions: few at first, many when they are a small part of the stream."""
