@@ -21,6 +21,7 @@ from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods import METHODS
 from dhocl.methods.amber import Amber
 from dhocl.model import Revision
+from dhocl.nn import ledger
 from dhocl.nn.heads.ridge import Statistics
 from dhocl.nn.learner import Batch, Learner, Setup, Stateful
 
@@ -169,6 +170,22 @@ def test_what_can_not_forget_says_so_and_stays_as_it_is(method: str, chosen: dic
         with pytest.raises(InputError, match=says):
             learned.forget(x[:1], labels[:1])
     assert difference(before, numbers(learned.state_dict())) == 0
+
+
+@pytest.mark.parametrize("method", ["amber", "acil"])
+def test_what_it_was_learned_as_is_not_known_any_more(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model still knows the sample, but the method has no room for its targets. All or none is forgotten."""
+    monkeypatch.setattr(ledger, "VALUES", 12)
+    learned = model(method, settings=COMPLETED if method == "amber" else {})
+    batches = stream(8)
+    for x, labels in batches:
+        learned.observe(x, labels)
+    before = numbers(learned.state_dict())
+    (old, old_labels), (new, new_labels) = batches[0], batches[-1]
+    with pytest.raises(InputError, match="too old to be forgotten"):
+        learned.forget(torch.cat([new[-1:], old[:1]]), [new_labels[-1], old_labels[0]])
+    assert difference(before, numbers(learned.state_dict())) == 0
+    learned.forget(new[-1:], new_labels[-1:])
 
 
 def test_killed_and_resumed_it_forgets_bit_for_bit(tmp_path: Path) -> None:
