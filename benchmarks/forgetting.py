@@ -5,7 +5,8 @@
 `glyphs` at 64 px, each image labelled at a random rank. Three models learn the same stream: one with all samples, the
 same after random ones are forgotten, and one that never saw these. Numbers are the largest absolute difference to the
 last: of the sums, and of the probabilities of test images. The methods fit penalties, reliabilities and completions to
-the samples as they come. Rows with "same fit" take over what the last model has fitted, so only the sums differ.
+the samples as they come. Rows with "same fit" take over what the last model has fitted, so only the sums differ, and
+labels are not completed.
 """
 
 from __future__ import annotations
@@ -21,11 +22,10 @@ from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.run import load_dataset, make_plan
-from dhocl.methods.amber import Amber
 from dhocl.model import Model, ModelConfig
 from dhocl.stream import Stream
 
-FITTED = ("reliability", "penalties", "tree")  # components of amber that are fitted
+FITTED = {"amber": ("reliability", "penalties", "tree"), "ranpac": ("recent",)}  # components that fits depend on
 Batches = list[tuple[Tensor, list[Label]]]
 
 
@@ -65,10 +65,8 @@ def compare(
     before = apart(sums(model), sums(never))
     with_them, without = model.probabilities(test), never.probabilities(test)
     model.forget(torch.stack([x for x, _ in taken]), [label for _, label in taken])
-    if same_fit and isinstance(model.learner, Amber):
-        fitted, ours = never.learner.components(), model.learner.components()
-        for name in FITTED:
-            ours[name].load_state_dict(fitted[name].state_dict())
+    for name in FITTED[made_of.method] if same_fit else ():
+        model.learner.components()[name].load_state_dict(never.learner.components()[name].state_dict())
     numbers = (
         before,
         apart(sums(model), sums(never)),
@@ -90,17 +88,18 @@ def main(
     gone, test = choose(batches, forgotten), dataset.test.images[:220]
     rows = []
     for method in methods.split(","):
-        for same_fit in (False, True) if method == "amber" else (False,):
+        for same_fit in (False, True) if method in FITTED else (False,):
+            completion = {"completion": "never"} if same_fit and method == "amber" else {}
             made_of = ModelConfig(
                 dataset.levels,
                 method,
                 backbone,
                 image_size=64,
                 flip=dataset.flip,
-                settings={"completion": "never"} if same_fit else {},
+                settings=completion,
                 calibrate=False,
             )
-            name = f"`{method}`, same fit, `completion=never`" if same_fit else f"`{method}`"
+            name = f"`{method}`{', same fit' * same_fit}{', `completion=never`' * bool(completion)}"
             rows.append([name, *compare(made_of, dataset.tree, batches, gone, test, same_fit)])
     print("| method | sums: before | after | probabilities: before | after |\n|---|---:|---:|---:|---:|")
     for row in rows:
