@@ -8,12 +8,14 @@ combined to one distribution over paths (`heads/reliability`).
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
+from dhocl.core.errors import InputError
 from dhocl.core.rng import Rng
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
@@ -25,6 +27,7 @@ from dhocl.nn.heads.reliability import Placement, Placements, Reliability
 from dhocl.nn.heads.ridge import LeaveOneOut, Statistics, System, factor, outputs, solve
 from dhocl.nn.heads.window import CompletionSettings, Window
 from dhocl.nn.learner import Batch, Learner, Setup, Stateful
+from dhocl.nn.ledger import ROUNDING, content_keys
 from dhocl.nn.memory import Reservoir
 
 GROWTH = 8  # reliabilities are fitted again when the stream has grown by an eighth
@@ -74,14 +77,14 @@ class Amber(Learner):
         self.reliability = Reliability()
         self.tree = Tree()
         self._solution: Solution | None = None
-        self._unsolved = 0  # samples learned since then
+        self._unsolved = 0  # samples learned or forgotten since then
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         phi, window, s = self.features.kept(batch.x), self.window, self.settings
         self.tree.known = TreeTable.of(taxonomy)
         table = self.tree.trusted
         self.statistics.add(phi, batch.y, table)
-        window.push(phi, batch.y)
+        window.push(phi, batch.y, content_keys(batch.x))
         self.memory.follow(taxonomy)
         leaves = table.is_leaf[batch.y]
         self.memory.insert(phi=phi[leaves], y=batch.y[leaves])
@@ -94,6 +97,19 @@ class Amber(Learner):
                 self._fit(self.tree.trusted)
                 self.reliability.fitted_at = window.seen
         return window.stats() | self.reliability.stats()
+
+    def forget(self, batch: Batch, taxonomy: Taxonomy) -> None:
+        """Exact for all sums, soft targets included. What was fitted to the samples meanwhile stays."""
+        samples = list(zip(content_keys(batch.x).tolist(), batch.y.tolist(), strict=True))
+        if any(self.window.remembered(*sample) < count for sample, count in Counter(samples).items()):
+            raise InputError("a sample is too old to be forgotten: how its label was completed is not known any more")
+        phi = self.features.kept(batch.x)
+        for row, sample in enumerate(samples):
+            self.window.remove(*sample, phi[row], self.statistics)
+        self.statistics.remove(phi, batch.y, self.tree.known)
+        self.memory.follow(taxonomy)
+        self.memory.remove(self.memory.find("phi", phi, taxonomy.resolve(batch.y), ROUNDING))
+        self._unsolved += len(phi)
 
     def _period(self) -> int:
         """Samples between completions: few at first, many when they are a small part of the stream."""

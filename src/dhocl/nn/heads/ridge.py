@@ -131,6 +131,12 @@ class NodeSums:
         self.sums.filled.index_add_(0, y, phi)
         self.counts.filled.index_add_(0, y, torch.ones(len(y)))
 
+    def remove(self, phi: Tensor, y: Tensor, table: TreeTable) -> None:
+        """Subtract samples that were added before. What has no sample left is exactly 0."""
+        self.sums.filled.index_add_(0, y, phi, alpha=-1)
+        self.counts.filled.index_add_(0, y, torch.ones(len(y)), alpha=-1)
+        self.sums.filled[self.counts.filled == 0] = 0
+
     def at(self, level: int, table: TreeTable) -> tuple[Tensor, Tensor]:
         """Sums (C, D) and counts (C,) of the classes of a level, by the tree as it is now."""
         width, counts, sums = table.width(level), self.counts.filled, self.sums.filled
@@ -162,6 +168,15 @@ class Statistics(NodeSums):
         for level in torch.unique(levels).tolist():
             rows = phi[levels == level]
             self.grams.setdefault(level, torch.zeros(self.dim, self.dim)).addmm_(rows.t(), rows)
+
+    def remove(self, phi: Tensor, y: Tensor, table: TreeTable) -> None:
+        super().remove(phi, y, table)
+        levels, counts = table.node_levels[y], self.counts.filled
+        for level in torch.unique(levels).tolist():
+            rows = phi[levels == level]
+            self.grams[level].addmm_(rows.t(), rows, alpha=-1)
+            if not counts[table.node_levels[: len(counts)] == level].any():
+                del self.grams[level]
 
     def add_soft(self, phi: Tensor, targets: Tensor, level: int) -> None:
         """Add soft targets (b, C) of a level for samples phi (b, D) whose label is coarser."""
