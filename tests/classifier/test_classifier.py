@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from dhocl import Classifier, InputError, Label
-from dhocl.checks import LEAVES, pictures
+from dhocl.checks import LEAVES, exam, pictures
 from dhocl.knowledge import Background, Link, Silent, open_source
 from dhocl.methods.acil import ACIL
 from dhocl.nn.backbones import wrap
@@ -371,3 +371,30 @@ def test_a_damaged_file_is_refused(tree: Path, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="has no intact checkpoint: restore 000000001-"):
             Classifier.load(tmp_path / "model")
     assert path.with_suffix(".damaged").exists(), "it may be worth something to somebody"
+
+
+def test_a_wrong_label_is_taken_back(tmp_path: Path) -> None:
+    """By any name of its class, from files too; the result is that of the right label from the start."""
+    x, leaves = exam()
+    names = [(LEAVES[leaf], "species") for leaf in leaves.tolist()]
+    files = []
+    for place, image in enumerate(x[:2]):
+        files.append(tmp_path / f"{place}.png")
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(files[-1])
+    wrong, right = small(method="ncm", calibrate=False), small(method="ncm", calibrate=False)
+    wrong.learn(x, [("crow", "species")] * 2 + names[2:])
+    wrong.rename(("crow", "species"), "raven")
+    wrong.relabel(files, [("raven", "species")] * 2, names[:2])
+    wrong.forget(x[5:7].permute(0, 2, 3, 1).numpy(), names[5:7])
+    right.learn(torch.cat([x[2:5], x[7:], x[:2]]), names[2:5] + names[7:] + names[:2])
+    right.rename(("crow", "species"), "raven")
+    for one, other in zip(wrong.predict(x), right.predict(x), strict=True):
+        assert one.path == other.path
+        assert one.probability == pytest.approx(other.probability, abs=1e-5)
+    with pytest.raises(InputError, match="sample 1 was not learned as"):
+        wrong.forget(x[4:6], names[4:6])
+    with pytest.raises(InputError, match="2 images, but 1 labels"):
+        wrong.forget(x[:2], names[:1])
+    with pytest.raises(InputError, match="level"):
+        wrong.relabel(x[:1], names[:1], [("robin", "genus")])
+    wrong.forget(x[:1], names[:1])  # what was refused has changed nothing

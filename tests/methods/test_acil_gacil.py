@@ -169,7 +169,7 @@ def test_without_stages_and_balance_the_bits_are_those_of_plain_heads(
         wanted = {level: analytic_softmax(z, 0.3) for level, z in heads(heads.embed(f0(test))).items()}
         for level, p in learner.predict(test).items():
             assert torch.equal(p, wanted[level])
-    assert learner.state_dict().keys() == {"analytic"}, "counts are only kept if they are used"
+    assert learner.state_dict().keys() == {"analytic", "ledger"}, "counts are only kept if they are used"
 
 
 def test_the_counts_of_balance_survive_a_restart() -> None:

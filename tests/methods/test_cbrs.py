@@ -175,3 +175,26 @@ def test_a_step_is_that_of_replay_from_this_memory() -> None:
                 full |= {name for name, slots in places.items() if len(slots) == most}
     assert len(changed) == 2
     assert_holds(learner, held)
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=40),
+    st.sets(st.integers(0, 9), max_size=6),
+    st.lists(st.integers(0, 3), max_size=20),
+    st.integers(1, 8),
+)
+def test_books_agree_after_items_were_removed(
+    first: list[int], slots: set[int], then: list[int], capacity: int
+) -> None:
+    memory = filled(np.array(first), capacity, seed=0)
+    held = memory.columns["i"][: memory.size].tolist()
+    memory.remove(np.array([slot for slot in sorted(slots) if slot < memory.size], dtype=np.int64))
+    assert memory.columns["i"][: memory.size].tolist() == [i for slot, i in enumerate(held) if slot not in slots]
+    before = memory.size
+    for place, label in enumerate(then):
+        memory.insert(y=torch.tensor([label]), i=torch.tensor([len(first) + place]))
+    assert memory.size == min(capacity, before + len(then)), "free slots are filled first"
+    kept = memory.columns["y"][: memory.size].tolist()
+    for name, own in memory._slots.items():
+        assert sorted(own) == [slot for slot, label in enumerate(kept) if label == name]
+    assert [(first + then)[i] for i in memory.columns["i"][: memory.size].tolist()] == kept

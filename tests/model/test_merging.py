@@ -18,7 +18,7 @@ from dhocl.core.errors import InputError
 from dhocl.core.taxonomy import UNKNOWN
 from dhocl.knowledge import Oracle
 from dhocl.methods.amber import Amber
-from dhocl.model.merging import merge
+from dhocl.model.merging import merge, strip
 from dhocl.model.model import Revision
 from dhocl.nn.memory import Reservoir
 
@@ -114,7 +114,7 @@ def test_reliabilities_are_fitted_to_the_samples_of_both() -> None:
     again = copy.deepcopy(learner)
     again.reliability = before
     again.reliability.absorb(there.learner.reliability, 144 / 240)  # type: ignore[union-attr]
-    again._fit(again.tree.trusted)
+    again._refit()
     assert learner.reliability.state_dict() == again.reliability.state_dict()
     assert learner.reliability.log_beta != there.learner.reliability.log_beta  # type: ignore[union-attr]
 
@@ -123,7 +123,7 @@ def test_soft_targets_are_added_by_name() -> None:
     x, labels = samples(200, 1)
     here = taught(make(completion="always", window=32), x[:100], labels[:100])
     there = taught(make(completion="always", window=32), x[100:], labels[100:])
-    parts = [model.learner._closed() for model in (here, there)]  # type: ignore[union-attr]
+    parts = [model.learner._closed()[0] for model in (here, there)]  # type: ignore[union-attr]
     mine = here.learner.statistics.soft[1].N.clone()  # type: ignore[union-attr]
     names = [[model.taxonomy.labels[int(n)] for n in model.taxonomy.nodes(1)] for model in (here, there)]
     assert names[0] != names[1]  # classes came in another order
@@ -186,6 +186,22 @@ def test_names_that_changed_on_one_side(cuts: list[int], changes: list[int], see
         same = whole.taxonomy.labels[whole.taxonomy.id(label)]
         assert count == theirs[same][1]
         assert row == pytest.approx(theirs[same][0], abs=1e-3)
+
+
+def test_samples_of_both_can_be_forgotten() -> None:
+    """Those of the other model too, with the soft targets that they were learned with."""
+    x, labels = samples(200, 8)
+    here, there = (taught(make(completion="always", window=16), x[s], labels[s]) for s in (slice(100), slice(100, 200)))
+    merge(here, there)
+    for start in range(0, 200, 20):
+        here.forget(x[start : start + 20], labels[start : start + 20])
+    statistics = here.learner.statistics  # type: ignore[union-attr]
+    assert not sums(here)
+    for gram in statistics.grams.values():
+        torch.testing.assert_close(gram, torch.zeros_like(gram), rtol=0, atol=1e-3)
+    for part in statistics.soft[1]:
+        torch.testing.assert_close(part, torch.zeros_like(part), rtol=0, atol=1e-3)
+    assert here.learner.memory.size == len(here.learner.window.y) == len(here.ledger.keys) == 0  # type: ignore[union-attr]
 
 
 def test_contradictions_are_returned_and_not_used() -> None:
@@ -254,11 +270,12 @@ def test_a_stripped_model_has_sums_alone_and_predicts_the_same() -> None:
     x, labels = samples(150, 6)
     model = taught(make(completion="always", window=32), x, labels)
     before = model.probabilities(x[:9])
-    whole = model.learner._closed()  # type: ignore[union-attr]
-    model.learner.strip()
+    whole, _ = model.learner._closed()  # type: ignore[union-attr]
+    strip(model)
     state = model.learner.state_dict()
     assert len(state["window"]["phi"]) == len(state["window"]["y"]) == len(state["window"]["recent"]) == 0
     assert state["memory"]["size"] == 0
+    assert len(model.ledger.keys) == len(state["window"]["keys"]) == len(state["window"]["left"]["keys"]) == 0
     torch.testing.assert_close(state["statistics"]["soft"]["1"]["N"], whole.soft[1].N)
     for level, p in model.probabilities(x[:9]).items():
         torch.testing.assert_close(p, before[level], rtol=0, atol=0.05)  # labels were completed once more

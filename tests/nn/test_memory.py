@@ -259,3 +259,40 @@ def test_a_memory_needs_a_size_and_a_policy() -> None:
         Reservoir(-1, Rng(0, "memory"))
     with pytest.raises(NotImplementedError):
         Memory(1, Rng(0, "memory")).insert(y=torch.arange(1))
+
+
+@given(
+    kind=st.sampled_from([Reservoir, Everything]),
+    capacity=st.integers(0, 8),
+    steps=st.lists(st.tuples(st.integers(1, 5), st.sets(st.integers(0, 7), max_size=3)), max_size=8),
+    seed=st.integers(0, 99),
+)
+def test_what_is_removed_leaves_no_hole(
+    kind: type[Memory], capacity: int, steps: list[tuple[int, set[int]]], seed: int
+) -> None:
+    """Free slots are filled first, and the others keep their order."""
+    memory, came = kind(capacity, Rng(seed, "memory")), 0
+    for n, slots in steps:
+        before = memory.size
+        offer(memory, came, n)
+        came += n
+        assert memory.size == (before + n if kind is Everything else min(capacity, before + n))
+        held = memory.nodes.tolist()
+        gone = [held[slot] for slot in slots if slot < memory.size]
+        numbers = torch.tensor([*gone, came + 1])  # the last was never stored
+        images = numbers[:, None].expand(-1, 3).to(torch.uint8)
+        memory.remove(memory.find("x", images, numbers))
+        assert memory.nodes.tolist() == [number for number in held if number not in gone]
+        if memory.columns:
+            assert memory.columns["x"][: memory.size, 2].tolist() == memory.nodes.tolist()
+            assert memory.columns["arrived"][: memory.size].tolist() == memory.nodes.tolist()
+
+
+def test_of_equal_items_the_newest_is_found_and_features_may_be_rounded() -> None:
+    memory = Everything(0, Rng(0, "memory"))
+    phi = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    memory.insert(phi=phi, y=torch.tensor([3, 3, 3, 4]))
+    near = torch.tensor([[1.0 + 1e-6, 0.0]])
+    assert memory.find("phi", near, torch.tensor([3])).tolist() == []
+    assert memory.find("phi", near, torch.tensor([3]), tolerance=1e-4).tolist() == [1]
+    assert memory.find("phi", near.repeat(3, 1), torch.tensor([3, 3, 3]), tolerance=1e-4).tolist() == [1, 0]

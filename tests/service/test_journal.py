@@ -9,10 +9,11 @@ from unittest.mock import patch
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dhocl.core.errors import InputError
 from dhocl.service import journal as module
+from dhocl.service.corrections import erase
 from dhocl.service.images import Decoded
 from dhocl.service.journal import Journal, Outcome, Post
 
@@ -32,6 +33,8 @@ class Sequence(RuleBasedStateMachine):
         self.copies = 0
         self.journal = Journal(self.folder / "0")
         self.entries: list[tuple[str, dict[str, str], bytes | None]] = []
+        self.targets: dict[int, int] = {}  # correction -> observation
+        self.erased: set[int] = set()
         self.applied = 0
         self.covered = 0
 
@@ -47,6 +50,27 @@ class Sequence(RuleBasedStateMachine):
     @rule(name=st.text(st.characters(exclude_categories=["Cs"])))
     def revise(self, name: str) -> None:
         self._append("revision", [{"to": name}], [], times=1)
+
+    @precondition(lambda self: len(self.entries) - self.applied < ROOM)
+    @rule(back=st.integers(0, 9), kind=st.sampled_from(["delete", "relabel"]))
+    def correct(self, back: int, kind: str) -> None:
+        stored = [n for n in range(1, len(self.entries) + 1) if self.journal.thumbnail(n)]
+        if stored:
+            content, target = {"kind": kind, "name": "b", "rank": "kind"}, stored[-1 - back % len(stored)]
+            number = len(self.entries) + 1
+            assert self.journal.append([Post("correction", [content], targets=[target])], room=ROOM) == [[number]]
+            self.entries.append(("correction", content, None))
+            self.targets[number] = target
+
+    @rule()
+    def erase(self) -> None:
+        """Both checkpoints cover everything up to here."""
+        deleted = {target for n, target in self.targets.items() if self._is_deletion(n) and n <= self.covered}
+        erase(self.journal, self.covered)
+        self.erased |= deleted
+
+    def _is_deletion(self, number: int) -> bool:
+        return self.entries[number - 1][1]["kind"] == "delete"
 
     def _append(self, kind: str, contents: list[dict[str, str]], images: list[bytes], times: int) -> None:
         post = Post(kind, contents, [Decoded(image, b"small " + image) for image in images])
@@ -93,8 +117,11 @@ class Sequence(RuleBasedStateMachine):
     @invariant()
     def images_are_there_as_long_as_they_are_needed(self) -> None:
         newest = [n for n, (kind, _, _) in enumerate(self.entries, 1) if kind == "observation"][-3:]
+        needed = {target for n, target in self.targets.items() if n > self.covered}
         for number, (_, _, image) in enumerate(self.entries, 1):
-            if number > self.covered or number in newest:
+            if number in self.erased:
+                assert self.journal.thumbnail(number) is None
+            elif number > self.covered or number in newest or number in needed:
                 assert self.journal.pixels(number, number) == ({} if image is None else {number: image})
                 assert self.journal.thumbnail(number) == (None if image is None else b"small " + image)
 
@@ -102,9 +129,20 @@ class Sequence(RuleBasedStateMachine):
     def it_does_not_grow_for_ever(self) -> None:
         self.journal.prune(self.covered)
         kept = [n for n in range(1, len(self.entries) + 1) if self.journal.entry(n)]
-        assert len(kept) <= max(6, len(self.entries) - self.covered)
+        needed = {target for n, target in self.targets.items() if n > self.covered}
+        extra = len(needed) + sum(target in needed for target in self.targets.values())
+        assert needed <= set(kept)
+        assert len(kept) <= max(6, len(self.entries) - self.covered) + extra
         images = [n for n in range(1, len(self.entries) + 1) if self.journal.thumbnail(n)]
-        assert len(images) <= max(3, len(self.entries) - self.covered)
+        assert len(images) <= max(3, len(self.entries) - self.covered) + len(needed)
+        assert self.journal.recent(99) == [
+            entry
+            for entry in map(self.journal.entry, range(len(self.entries), 0, -1))
+            if entry and entry.kind == "observation" and entry.number not in self._deleted()
+        ]
+
+    def _deleted(self) -> set[int]:
+        return {target for n, target in self.targets.items() if n <= self.applied and self._is_deletion(n)}
 
     def teardown(self) -> None:
         self.journal.close()

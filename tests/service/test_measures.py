@@ -47,7 +47,7 @@ def test_what_prometheus_reads(tmp_path: Path) -> None:
     assert rejected == {"400": 1, "404": 2, "405": 1, "422": 1}
     assert found["dhocl_batch_seconds_count",] >= 2
     assert found["dhocl_batch_seconds_sum",] > 0
-    for name in ("accepted_total", "learned_total", "refused_total", "queued"):
+    for name in ("accepted_total", "learned_total", "refused_total", "deleted_total", "relabelled_total", "queued"):
         assert found[f"dhocl_{name}",] == numbers[name.removesuffix("_total")]
     for rank, count in numbers["classes"].items():
         assert found["dhocl_classes", rank] == count
@@ -55,7 +55,8 @@ def test_what_prometheus_reads(tmp_path: Path) -> None:
 
 
 def test_services_of_one_process_do_not_share_measurements() -> None:
-    zero = {"accepted": 0, "learned": 0, "refused": 0, "queued": 0, "classes": {}, "ranks": {}}
+    counts = ("accepted", "learned", "refused", "deleted", "relabelled", "queued")
+    zero = dict.fromkeys(counts, 0) | {"classes": {}, "ranks": {}}
     first, second = Measures(lambda: zero), Measures(lambda: zero)
     first.batches.observe(1.0)
     assert b"dhocl_batch_seconds_count 1.0" in first.text()

@@ -16,13 +16,13 @@ import pytest
 
 from dhocl import Classifier, InputError
 from dhocl.core import checkpoint
-from dhocl.service import journal
+from dhocl.service import journal_format
 from tests.helpers.folder import EXAM, expected, write
 from tests.helpers.serving import TREE, encoded, examples, names, opened, post, started, until
 
 KEPT = Path(__file__).parents[1] / "data" / "folders"
 FOLDERS = sorted(KEPT.iterdir())
-CURRENT = f"format-{checkpoint.FORMAT}-journal-{journal.VERSION}"
+CURRENT = f"format-{checkpoint.FORMAT}-journal-{journal_format.VERSION}"
 
 
 @pytest.fixture(params=FOLDERS, ids=lambda path: path.name)

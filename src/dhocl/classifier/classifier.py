@@ -138,6 +138,35 @@ class Classifier:
         """
         self._learn(self.vectors(features), labels)
 
+    def forget(self, images: Any, labels: Iterable[tuple[str, str]]) -> None:
+        """Undo `learn` for some images, all or none (see [Corrections](../corrections.md)).
+
+        Args:
+            images: as for `learn`, or as for `learn_features`: the same files, or the same pixels.
+            labels: the labels that they were learned with, by any name of the class.
+
+        Images that were not learned so, were forgotten before, or are older than the newest 10,000 are an InputError.
+
+        Example:
+            >>> classifier = Classifier(["species"], backbone="features:2", method="ncm")
+            >>> x = [[1, 0], [0, 1], [0.9, 0.1]]
+            >>> classifier.learn_features(x, [("robin", "species"), ("tit", "species"), ("tit", "species")])
+            >>> classifier.relabel(x[2:], [("tit", "species")], [("robin", "species")])
+            >>> classifier.forget(x[:1], [("robin", "species")])
+            >>> classifier.forget(x[:1], [("robin", "species")])
+            Traceback (most recent call last):
+            dhocl.core.errors.InputError: sample 0 was not learned as robin, was forgotten before, ...
+        """
+        x = self._inputs(images)
+        self.model.forget(x, as_labels(labels, self.levels, len(x)))
+
+    def relabel(self, images: Any, old: Iterable[tuple[str, str]], new: Iterable[tuple[str, str]]) -> None:
+        """Learn images with other labels: `forget` them with the old ones, then `learn` them with the new ones."""
+        x = self._inputs(images)
+        named = as_labels(new, self.levels, len(x))
+        self.model.forget(x, as_labels(old, self.levels, len(x)))
+        self._observe(x, named)
+
     def predict(self, images: Any, *, decode: Decoding = "path", top: int = 1) -> list[Prediction]:
         """What each image shows, at every level met so far.
 
@@ -162,7 +191,7 @@ class Classifier:
 
         Images of classes that were never learned are counted apart.
         """
-        x = self.pixels(images) if self.model.backbone.takes_images else self.vectors(images)
+        x = self._inputs(images)
         named = as_labels(labels, self.levels, len(x))
         check_choice("decode", decode, ("level", "path"))
         evaluator = Evaluator(self.taxonomy, self.levels, decode)
@@ -260,8 +289,13 @@ class Classifier:
     def _label(self, label: tuple[str, str]) -> Label:
         return as_label(label, self.levels)
 
+    def _inputs(self, images: Any) -> Tensor:
+        return self.pixels(images) if self.model.backbone.takes_images else self.vectors(images)
+
     def _learn(self, x: Tensor, labels: Iterable[tuple[str, str]]) -> None:
-        named = as_labels(labels, self.levels, len(x))
+        self._observe(x, as_labels(labels, self.levels, len(x)))
+
+    def _observe(self, x: Tensor, named: list[Label]) -> None:
         for start in range(0, len(x), self.batch):
             self.model.observe(x[start : start + self.batch], named[start : start + self.batch])
 

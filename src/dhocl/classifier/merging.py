@@ -11,7 +11,7 @@ from dhocl.classifier.classifier import Classifier
 from dhocl.classifier.files import open_model
 from dhocl.core.errors import InputError
 from dhocl.core.joining import Contradiction
-from dhocl.model.merging import merge
+from dhocl.model.merging import merge, strip
 
 
 def merge_folders(
@@ -35,7 +35,7 @@ def merge_folders(
             raise InputError(f"{merged} and {folder}: {error}") from None
         classifier.learned = torch.unique(torch.cat([classifier.learned, other.learned]))
     if sums_only:
-        classifier.model.learner.strip()
+        strip(classifier.model)
         classifier.learned = classifier.learned[:0]
     classifier.save(out)
     return classifier, contradictions

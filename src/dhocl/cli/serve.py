@@ -68,6 +68,15 @@ def serve(
         int,
         option("--max-classes", panel=LOAD, min=1, help="Classes of all ranks and synonyms; more get status 409."),
     ] = 10_000,
+    keep_images: Annotated[
+        int,
+        option(
+            "--keep-images",
+            panel=LOAD,
+            min=100,
+            help="Newest images to keep, so that their observations can be corrected; older ones are deleted.",
+        ),
+    ] = 10_000,
     checkpoint_every: Annotated[
         int,
         option("--checkpoint-every", panel=LOAD, min=1, help="Entries between checkpoints; at least one per minute."),
@@ -122,6 +131,7 @@ def serve(
         "image_bytes": image_mb * 2**20,
         "pixels": megapixels * 1_000_000,
         "classes": max_classes,
+        "images": keep_images,
     }
     given = {name: value for name, value in options.items() if value is not None}
     configure(log_format, access_log)

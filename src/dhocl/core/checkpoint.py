@@ -20,7 +20,8 @@ from torch import Tensor
 from dhocl.core.errors import InputError, usable
 from dhocl.core.files import write_atomically
 
-FORMAT = "5"  # incremented when older checkpoints can no longer be read
+FORMAT = "6"  # incremented when the layout of a state changes
+READABLE = ("5", FORMAT)  # 5: without the samples that can be forgotten
 NAME = re.compile(r"[0-9]{9}-[0-9a-f]{16}\.safetensors")
 ADVICE = "restore it from a backup, or start in another folder"
 KEEP = 2  # the newest, and a fallback in case it is damaged
@@ -76,7 +77,7 @@ def newest_intact(folder: Path) -> tuple[Path, bytes] | None:
 
 def load(path: Path) -> dict[str, Any]:
     with usable(path, ADVICE), safetensors.safe_open(path, framework="pt") as file:
-        if file.metadata().get("format") != FORMAT:
+        if file.metadata().get("format") not in READABLE:
             raise InputError(f"{path} was written by another version of dhocl: use that version, or start again")
         tree = json.loads(file.metadata()["state"])
         return _put_tensors(tree, file.get_tensor)  # type: ignore[no-any-return]

@@ -8,18 +8,22 @@ does this implementation. `--set exposed_labels=false` gives the formula.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from dhocl.core.errors import InputError
 from dhocl.core.rng import Rng
 from dhocl.core.settings import Settings
-from dhocl.core.taxonomy import Taxonomy
+from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.nn.features import FrozenFeatures, WeightedStages
 from dhocl.nn.heads.analytic import AnalyticHeads
 from dhocl.nn.heads.balance import Balance
 from dhocl.nn.heads.predla import analytic_softmax
 from dhocl.nn.learner import Batch, Learner, Setup, Stateful
+from dhocl.nn.ledger import TargetLedger, content_keys
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class ACIL(Learner):
         self.f0 = WeightedStages(setup.backbone, settings.stages) if settings.stages else FrozenFeatures(setup.backbone)
         self.analytic = analytic_heads(self.f0.dim, setup.seed, settings)
         self.balance = Balance(settings.balance) if settings.balance else None
+        self.ledger = TargetLedger()
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.analytic.grow(taxonomy)
@@ -57,7 +62,29 @@ class ACIL(Learner):
         self.analytic.learn(phi, targets, taxonomy.levels)
         if self.balance:
             self.balance.learn(targets, taxonomy)
+        hot = {
+            level: F.one_hot(targets[:, place] + 1, taxonomy.widths[level] + 1)[:, 1:].float()
+            for place, level in enumerate(taxonomy.levels)
+        }
+        self.ledger.add(content_keys(batch.x), batch.y, hot)
         return {}
+
+    def forget(self, batch: Batch, taxonomy: Taxonomy) -> None:
+        """Exact, with the targets by the tree as it was when the samples were learned."""
+        if not self.settings.exposed_labels:
+            raise InputError("with exposed_labels=false samples can not be forgotten: their order counts")
+        places = [place for place in self.ledger.find(content_keys(batch.x), batch.y) if place is not None]
+        if len(places) < len(batch.y):
+            raise InputError("a sample is too old to be forgotten: its targets are not known any more")
+        targets = torch.full((len(places), len(taxonomy.levels)), UNKNOWN)
+        for row, place in enumerate(places):
+            for level, (columns, _) in self.ledger.targets(place).items():
+                targets[row, taxonomy.levels.index(level)] = columns[0]
+        self.analytic.grow(taxonomy)
+        self.analytic.forget(self.analytic.embed(self.f0(batch.x)), targets, taxonomy.levels)
+        if self.balance:
+            self.balance.learn(targets, taxonomy, sign=-1)
+        self.ledger.remove(places)
 
     @torch.no_grad()
     def predict(self, x: Tensor) -> dict[int, Tensor]:
@@ -65,8 +92,12 @@ class ACIL(Learner):
         outputs = self.balance(outputs) if self.balance else outputs
         return {level: analytic_softmax(z, self.settings.analytic_tau) for level, z in outputs.items()}
 
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict({"ledger": self.ledger.state_dict()} | state)  # earlier versions wrote none
+
     def components(self) -> dict[str, Stateful]:
-        return {"analytic": self.analytic} | ({"balance": self.balance} if self.balance else {})
+        balance: dict[str, Stateful] = {"balance": self.balance} if self.balance else {}
+        return {"analytic": self.analytic, "ledger": self.ledger, **balance}
 
 
 def analytic_heads(dim: int, seed: int, settings: RidgeSettings) -> AnalyticHeads:

@@ -9,12 +9,14 @@ combined to one distribution over paths (`heads/reliability`).
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
+from dhocl.core.errors import InputError
 from dhocl.core.rng import Rng
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
@@ -28,6 +30,7 @@ from dhocl.nn.heads.reliability import Placement, Placements, Reliability
 from dhocl.nn.heads.ridge import LeaveOneOut, Statistics, System, factor, outputs, solve
 from dhocl.nn.heads.window import CompletionSettings, Window
 from dhocl.nn.learner import Batch, Learner, Setup, Stateful
+from dhocl.nn.ledger import ROUNDING, content_keys
 from dhocl.nn.memory import Reservoir
 
 GROWTH = 8  # reliabilities are fitted again when the stream has grown by an eighth
@@ -78,14 +81,14 @@ class Amber(Learner):
         self.reliability = Reliability()
         self.tree = Tree()
         self._solution: Solution | None = None
-        self._unsolved = 0  # samples learned since then
+        self._unsolved = 0  # samples learned or forgotten since then
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         phi, window = self.features.kept(batch.x), self.window
         self.tree.known = TreeTable.of(taxonomy)
         table = self.tree.trusted
         self.statistics.add(phi, batch.y, table)
-        window.push(phi, batch.y)
+        window.push(phi, batch.y, content_keys(batch.x))
         self.memory.follow(taxonomy)
         leaves = table.is_leaf[batch.y]
         self.memory.insert(phi=phi[leaves], y=batch.y[leaves])
@@ -95,6 +98,19 @@ class Amber(Learner):
             if window.seen >= self.reliability.fitted_at * (1 + 1 / GROWTH):
                 self._refit()
         return window.stats() | self.reliability.stats()
+
+    def forget(self, batch: Batch, taxonomy: Taxonomy) -> None:
+        """Exact for all sums, soft targets included. What was fitted to the samples meanwhile stays."""
+        samples = list(zip(content_keys(batch.x).tolist(), batch.y.tolist(), strict=True))
+        if any(self.window.remembered(*sample) < count for sample, count in Counter(samples).items()):
+            raise InputError("a sample is too old to be forgotten: how its label was completed is not known any more")
+        phi = self.features.kept(batch.x)
+        for row, sample in enumerate(samples):
+            self.window.remove(*sample, phi[row], self.statistics)
+        self.statistics.remove(phi, batch.y, self.tree.known)
+        self.memory.follow(taxonomy)
+        self.memory.remove(self.memory.find("phi", phi, taxonomy.resolve(batch.y), ROUNDING))
+        self._unsolved += len(phi)
 
     def _period(self) -> int:
         """Samples between completions: few at first, many when they are a small part of the stream."""
@@ -206,12 +222,15 @@ class Amber(Learner):
 
     def absorb(self, other: Self, nodes: Tensor, taxonomy: Taxonomy) -> None:
         """Sums are added. Samples in the window of the other are completed by what it knows, and added."""
-        closed, weight = other._closed(), other.window.seen / max(1, self.window.seen + other.window.seen)
-        self.tree.known = table = TreeTable.of(taxonomy)
+        before, table = other.tree.known, TreeTable.of(taxonomy)
+        statistics, window = other._closed()
+        weight = other.window.seen / max(1, self.window.seen + other.window.seen)
+        columns = {level: table.columns(nodes[before.nodes(level)], level) for level in before.levels}
         moved = {int(nodes[node]): int(nodes[parent]) for node, parent in other.tree.doubted.items()}
+        self.tree.known = table
         self.tree.doubt(moved | self.tree.doubted)
-        self.statistics.join(closed.moved(nodes, other.tree.known, table))
-        self.window.absorb(other.window, nodes)
+        self.statistics.join(statistics.moved(nodes, columns, table))
+        self.window.absorb(window, nodes, columns)
         self.memory.absorb(other.memory, nodes)
         self.penalties.absorb(other.penalties, weight)
         self.reliability.absorb(other.reliability, weight)
@@ -219,16 +238,16 @@ class Amber(Learner):
         self._solution = None
 
     def strip(self) -> None:
-        self.statistics = self._closed()
+        self.statistics, _ = self._closed()
         self.window.empty()
         self.memory = Reservoir(self.settings.calibration, self.rng)
         self._solution = None
 
-    def _closed(self) -> Statistics:
-        """The statistics as if all samples in the window had left it, completed."""
+    def _closed(self) -> tuple[Statistics, Window]:
+        """Copies, after all samples have left the window, completed."""
         statistics, window = copy.deepcopy((self.statistics, self.window))
         window.refresh(statistics, self.reliability.beta, self.penalties, self.tree.trusted, keep=0)
-        return statistics
+        return statistics, window
 
     def held(self) -> Tensor:
         return self.memory.nodes

@@ -37,6 +37,13 @@ class ClassBalanced(Memory):
                 self._full.remove(name)
                 self._full.add(accepted)
 
+    def remove(self, slots: np.ndarray) -> None:
+        gone, before = set(slots.tolist()), np.cumsum(np.isin(np.arange(self.size), slots))
+        for name, own in self._slots.items():
+            self._slots[name] = [slot - int(before[slot]) for slot in own if slot not in gone]
+        self._full = {name for name in self._full if self._slots[name]}  # an empty one could not become larger
+        super().remove(slots)
+
     def admit(self, items: dict[str, Tensor]) -> tuple[np.ndarray, np.ndarray]:
         placed: dict[int, int] = {}  # slot -> row: the last item drawn to a slot stays
         filled = self.size

@@ -21,6 +21,7 @@ from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.nn.closed_form import Affine, ClosedForm
 from dhocl.nn.heads.ridge import Statistics, factor, solve
 from dhocl.nn.learner import Batch, Setup, Stateful
+from dhocl.nn.ledger import ROUNDING, without
 
 RIDGES = [10.0**power for power in range(-4, 5)]
 HELD_OUT = 5  # one of so many samples
@@ -49,6 +50,13 @@ class Recent:
         self.features = torch.cat([self.features, features])[-self._size :].clone()
         self.y = torch.cat([self.y, y])[-self._size :].clone()
 
+    def remove(self, features: Tensor, y: Tensor) -> None:
+        """Delete samples (b, d), (b,), those that are still here. Features differ by rounding between batches."""
+        for own, node in zip(features, y, strict=True):
+            same = (self.y == node) & ((self.features - own).abs().amax(1) <= ROUNDING)
+            kept = without(len(self.y), same.nonzero()[-1:, 0].tolist())
+            self.features, self.y = self.features[kept], self.y[kept]
+
     def state_dict(self) -> dict[str, Any]:
         return {"features": self.features, "y": self.y}
 
@@ -76,6 +84,11 @@ class RanPAC(ClosedForm):
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.recent.push(super().embed(batch.x), batch.y)
         return super().learn(batch, taxonomy)
+
+    @torch.no_grad()
+    def forget(self, batch: Batch, taxonomy: Taxonomy) -> None:
+        self.recent.remove(super().embed(batch.x), batch.y)
+        super().forget(batch, taxonomy)
 
     def solve(self, level: int, table: TreeTable) -> Affine:
         A, M, N = self.statistics.system(level, table)

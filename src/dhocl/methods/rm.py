@@ -104,6 +104,10 @@ class Rainbow(Everything):
             column[: len(slots)] = column[torch.from_numpy(slots)]
         self.size = self.chosen = len(slots)
 
+    def remove(self, slots: np.ndarray) -> None:
+        super().remove(slots)
+        self.chosen -= int((slots < self.chosen).sum())
+
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"chosen": self.chosen}
 

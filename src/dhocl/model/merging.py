@@ -7,6 +7,7 @@ import torch
 from dhocl.core.errors import InputError
 from dhocl.core.joining import Contradiction, join
 from dhocl.model.model import Model
+from dhocl.nn.ledger import Ledger
 
 ALIKE = ("levels", "method", "backbone", "image_size", "flip", "settings")
 
@@ -31,9 +32,16 @@ def merge(model: Model, other: Model) -> list[Contradiction]:
         if mine != theirs:
             raise InputError(f"these models can not be merged: `{name}` is {mine} in one, {theirs} in the other")
     tree, contradictions = join(model.taxonomy, other.taxonomy)
-    nodes = [tree.id(label) for label in other.taxonomy.labels]
-    model.learner.absorb(other.learner, torch.tensor(nodes, dtype=torch.long), tree)
-    model.curator.absorb(other.curator, nodes, tree)
+    nodes = torch.tensor([tree.id(label) for label in other.taxonomy.labels], dtype=torch.long)
+    model.learner.absorb(other.learner, nodes, tree)
+    model.curator.absorb(other.curator, nodes.tolist(), tree)
+    model.ledger.absorb(other.ledger, nodes)
     if other.tree:
         contradictions += [each for each in model.extend(other.tree) if each not in contradictions]
     return contradictions
+
+
+def strip(model: Model) -> None:
+    """Drop what is stored of single samples, as far as prediction does not need it: features, labels and hashes."""
+    model.learner.strip()
+    model.ledger = Ledger()

@@ -16,13 +16,14 @@ from torch import Tensor, nn
 from dhocl.core.decode import Beliefs, Decoding, believe, merge_synonyms
 from dhocl.core.errors import InputError, check_choice, check_least
 from dhocl.core.joining import Contradiction, join
-from dhocl.core.taxonomy import Label, Taxonomy
+from dhocl.core.taxonomy import UNKNOWN, Label, Taxonomy
 from dhocl.knowledge import Background, Chain, Curator, KnowledgeSource, Oracle, Silent, Statement
 from dhocl.knowledge.source import is_slow
 from dhocl.methods.registry import find_method, method_settings
 from dhocl.model.calibration import Calibration
 from dhocl.nn import backbones
 from dhocl.nn.learner import Batch, Learner, Setup
+from dhocl.nn.ledger import REMEMBERED, Ledger, content_keys
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,7 @@ class Model:
         self.learner: Learner = find_method(config.method).learner(setup, settings)  # type: ignore[call-arg]
         self.curator = curator or Curator(_joined(tree, source), config.delay, retry=source is not None)
         self.calibration = Calibration()
+        self.ledger = Ledger()
         self._is_reader = False
 
     def __repr__(self) -> str:
@@ -158,7 +160,35 @@ class Model:
         """Learn a batch, once: images (B, 3, H, W) uint8 with one label each, of any level."""
         before = self._foresee(x, labels) if self.config.calibrate else None
         y = self.curator.observe(labels)
-        return Observation(self.learner.learn(Batch(x, y), self.taxonomy), before)
+        stats = self.learner.learn(Batch(x, y), self.taxonomy)
+        self.ledger.add(content_keys(x), y)
+        return Observation(stats, before)
+
+    def forget(self, x: Tensor, labels: Sequence[Label]) -> None:
+        """Undo `observe` for samples, all or none: the same images with the same labels, or others of the same class.
+
+        Methods that sum over samples subtract them, so the sums are those of a model that never saw them. What was
+        fitted to them meanwhile stays, as do classes and links. A network that was trained on them is not unlearned:
+        they leave the memory and are no longer replayed (`docs/corrections.md`). Samples that were never learned, were
+        forgotten before, or are older than the newest 10,000 are an InputError.
+        """
+        tree = self.taxonomy
+        nodes = torch.tensor([tree.id(label) if label in tree else UNKNOWN for label in labels], dtype=torch.long)
+        found = self.ledger.find(content_keys(x), nodes, tree.resolve(self.ledger.nodes))
+        places = [place for place in found if place is not None]
+        if len(places) < len(labels):
+            row = found.index(None)
+            raise InputError(
+                f"sample {row} was not learned as {labels[row].name}, was forgotten before, or is older than the "
+                f"newest {REMEMBERED:,} samples"
+            )
+        self.learner.forget(Batch(x, self.ledger.nodes[places]), tree)
+        self.ledger.remove(places)
+
+    def relabel(self, x: Tensor, old: Sequence[Label], new: Sequence[Label]) -> Observation:
+        """`forget` samples, then `observe` them with other labels."""
+        self.forget(x, old)
+        return self.observe(x, new)
 
     def beliefs(self, x: Tensor) -> Beliefs:
         """Calibrated predictions of images (B, 3, H, W) uint8, by level and over the known paths."""
@@ -243,12 +273,14 @@ class Model:
             "curator": self.curator.state_dict(),
             "learner": self.learner.state_dict(),
             "calibration": self.calibration.state_dict(),
+            "ledger": self.ledger.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.curator.load_state_dict(state["curator"])
         self.learner.load_state_dict(state["learner"])
         self.calibration.load_state_dict(state["calibration"])
+        self.ledger.load_state_dict(state.get("ledger", Ledger().state_dict()))  # earlier versions wrote none
 
     @classmethod
     def from_state(

@@ -73,6 +73,11 @@ class ClosedForm(Learner):
         return {}
 
     @torch.no_grad()
+    def forget(self, batch: Batch, taxonomy: Taxonomy) -> None:
+        self.statistics.remove(self.embed(batch.x), batch.y, self.tree.table)
+        self._solution = None
+
+    @torch.no_grad()
     def predict(self, x: Tensor) -> dict[int, Tensor]:
         phi = self.embed(x)
         return {level: torch.softmax(phi @ W.t() + b, 1) for level, (W, b) in self._solved().items()}

@@ -15,6 +15,7 @@ from dhocl.core.errors import InputError
 from dhocl.core.settings import Settings
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.nn.backbones import Backbone
+from dhocl.nn.memory import Memory
 
 
 class Batch(NamedTuple):
@@ -77,6 +78,19 @@ class Learner(ABC):
     @abstractmethod
     def predict(self, x: Tensor) -> dict[int, Tensor]:
         """(B, 3, H, W) uint8 -> probabilities (B, classes) per level, with the classes of the last `learn`."""
+
+    def forget(self, batch: Batch, taxonomy: Taxonomy) -> None:
+        """Undo `learn` for samples, whose labels are the nodes that they were learned with.
+
+        Here, for methods that train a network: they are removed from the memory and no longer replayed. What the
+        network has learned of them stays. A method whose state is a sum over samples overrides this and subtracts them.
+        One that can not forget raises an InputError before anything is changed.
+        """
+        memory = self.components().get("memory")
+        if not isinstance(memory, Memory):
+            raise InputError(f"{type(self).__name__} can not forget samples: it has neither sums nor a memory of them")
+        memory.follow(taxonomy)
+        memory.remove(memory.find("x", batch.x, taxonomy.resolve(batch.y)))
 
     def foresee(self, x: Tensor) -> dict[int, Tensor]:
         """`predict` for a batch that is about to be learned. May lag behind by some batches where that saves work."""

@@ -97,6 +97,29 @@ class Memory:
         slots = self.draw(n)
         return self.read(slots) if len(slots) else {}
 
+    def find(self, column: str, values: Tensor, y: Tensor, tolerance: float = 0.0) -> np.ndarray:
+        """Slots of the newest items with these values (b, ...) and labels (b,), no slot twice; not all may be stored.
+
+        A tolerance is for features, which differ by rounding between batches.
+        """
+        found: list[int] = []
+        for value, node in zip(values, y, strict=True):
+            slots = (self.nodes == node).nonzero()[:, 0]
+            if len(slots):
+                stored = self.columns[column][slots].flatten(1)
+                apart = (stored.to(torch.float64) - value.flatten()).abs().amax(1) if tolerance else None
+                same = (stored == value.flatten()).all(1) if apart is None else apart <= tolerance
+                fitting = [slot for slot in slots[same].tolist() if slot not in found]
+                found += sorted(fitting, key=lambda slot: int(self.columns["arrived"][slot]))[-1:]
+        return np.array(found, dtype=np.int64)
+
+    def remove(self, slots: np.ndarray) -> None:
+        """Delete items. Those behind them move up."""
+        kept = np.setdiff1d(np.arange(self.size), slots)
+        for column in self.columns.values():
+            column.numpy()[: len(kept)] = column.numpy()[kept]
+        self.size = len(kept)
+
     def state_dict(self) -> dict[str, Any]:
         filled = {name: column[: self.size] for name, column in self.columns.items()}
         return {"size": self.size, "seen": self.seen, "columns": filled}
@@ -127,8 +150,9 @@ class Reservoir(Memory):
 
     def admit(self, items: dict[str, Tensor]) -> tuple[np.ndarray, np.ndarray]:
         n = len(items["y"])
-        arrival = self.seen + np.arange(n)
-        slots = np.where(arrival < self.capacity, arrival, (self._rng.random(n) * (arrival + 1)).astype(np.int64))
+        arrival, next_free = self.seen + np.arange(n), self.size + np.arange(n)
+        drawn = (self._rng.random(n) * (arrival + 1)).astype(np.int64)
+        slots = np.where(next_free < self.capacity, next_free, drawn)  # slots of removed items are filled first
         kept = np.flatnonzero(slots < self.capacity)[::-1]
         # The last of several items drawn to one slot stays, as in sequential insertion.
         taken, last = np.unique(slots[kept], return_index=True)

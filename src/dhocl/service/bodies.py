@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.datastructures import FormData, UploadFile
 
 from dhocl.service.names import LONGEST
-from dhocl.service.schema import Class, Images, Observations
+from dhocl.service.schema import Images, Observations, Observed
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -27,6 +27,7 @@ class Limits:
     image_bytes: int = 8 * 2**20
     pixels: int = 25_000_000
     classes: int = 10_000
+    images: int | None = None  # newest images that are kept, so that they can be corrected; None: as many as usual
 
     @property
     def body_bytes(self) -> int:
@@ -38,27 +39,31 @@ class Named(NamedTuple):
     name: str
     rank: str
     image: bytes
+    observer: str | None = None
 
 
 async def read_observations(request: Request, limits: Limits) -> list[Named]:
     if _is_form(request):
-        async with _form(request, limits.batch + 1, 2 * limits.batch + 2) as form:
+        async with _form(request, limits.batch + 1, 3 * limits.batch + 2) as form:
             images = await _uploads(form, limits)
-            names, ranks = _texts(form, "name"), _texts(form, "rank")
+            names, ranks, observers = _texts(form, "name"), _texts(form, "rank"), _texts(form, "observer")
         if not len(images) == len(names) == len(ranks):
             raise HTTPException(
                 422, f"{len(images)} images, {len(names)} names and {len(ranks)} ranks: give one each, in order"
             )
-        pairs = zip(names, ranks, strict=True)
-        classes = [_valid(Class, {"name": name, "rank": rank}) for name, rank in pairs]
-        return [Named(c.name, c.rank, image) for c, image in zip(classes, images, strict=True)]
+        if len(observers) not in (0, 1, len(images)):
+            raise HTTPException(422, f"{len(images)} images and {len(observers)} observers: give none, one or one each")
+        each: list[str | None] = [*observers] or [None]
+        rows = zip(names, ranks, each * len(images) if len(each) == 1 else each, strict=True)
+        given = [_valid(Observed, {"name": name, "rank": rank, "observer": who}) for name, rank, who in rows]
+        return [Named(c.name, c.rank, image, c.observer) for c, image in zip(given, images, strict=True)]
     body = await request.body()
 
     def parsed() -> list[Named]:
         _check_parts(body, limits)
         given = _json(body, Observations).observations
         _check_count(len(given), limits)
-        return [Named(o.name, o.rank, _decoded(o.image, place, limits)) for place, o in enumerate(given)]
+        return [Named(o.name, o.rank, _decoded(o.image, place, limits), o.observer) for place, o in enumerate(given)]
 
     return await run_sync(parsed)  # in a thread: megabytes of JSON would block the event loop
 
@@ -118,7 +123,7 @@ def _json(body: bytes, model: type[M]) -> M:
         raise HTTPException(400 if bad else 422, one_line(error)) from None
 
 
-def _valid(model: type[M], fields: dict[str, str]) -> M:
+def _valid(model: type[M], fields: dict[str, str | None]) -> M:
     try:
         return model.model_validate(fields)
     except ValidationError as error:
@@ -154,7 +159,7 @@ def _decoded(text: str, place: int, limits: Limits) -> bytes:
 
 def _check_parts(body: bytes, limits: Limits) -> None:
     """Refuse JSON of far too many values without parsing it: parsed, each can take more than 1 kB."""
-    if body.count(b",") > limits.batch * (3 + 2 * LONGEST):  # of an image: separators, and any in name and rank
+    if body.count(b",") > limits.batch * (4 + 3 * LONGEST):  # of an image: separators, and any in the other texts
         raise HTTPException(413, f"the JSON has too many values: send at most {limits.batch} images per request")
 
 

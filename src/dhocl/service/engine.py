@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dhocl.core.errors import InputError, lacks_memory
+from dhocl.service.corrections import standing
 from dhocl.service.journal import Entry, Journal, MovedError, Outcome
 from dhocl.service.keeper import Keeper
 from dhocl.service.logs import Line
@@ -113,7 +114,7 @@ class Engine:
         self._keeper.save(self._served)
 
     def _next(self) -> list[Entry]:
-        """The next micro-batch: the same as before a crash, else consecutive observations or one revision."""
+        """The next micro-batch: the same as before a crash, else consecutive observations or one other entry."""
         entries = self._journal.after(self._served.applied, self._served.batch)
         if not entries:
             return []
@@ -134,7 +135,7 @@ class Engine:
 
     def _advance(self, entries: Sequence[Entry], step: int) -> None:
         version = self.snapshot.taxonomy.version
-        outcomes = self._observe(entries) if entries[0].kind == "observation" else self._revise(entries[0])
+        outcomes = self._observe(entries) if entries[0].kind == "observation" else self._change(entries[0])
         self._served.step = step
         self._served.applied = entries[-1].number
         self._served.refused += sum(o.state == "refused" for o in outcomes if entries[0].kind == "observation")
@@ -175,17 +176,37 @@ class Engine:
                 raise sqlite3.DatabaseError(f"the image of entry {entry.number} is not in the journal")
         return [as_array(stored[entry.number], size) for entry in entries]
 
-    def _revise(self, entry: Entry) -> list[Outcome]:
+    def _change(self, entry: Entry) -> list[Outcome]:
+        """Apply a revision of the tree or a correction of an observation."""
         try:
             if entry.state == "refused":
                 raise InputError((entry.outcome or {})["reason"])
-            self._served.revise(entry.content)
+            self._served.revise(entry.content) if entry.kind == "revision" else self._correct(entry)
         except InputError as error:
             check_refusal(entry, error)
             return [Outcome(entry.number, "refused", {"reason": str(error)})]
         if entry.step is None:
-            logger.info(Line("revision applied", entry=entry.number, kind=entry.content["kind"]))
+            logger.info(Line(f"{entry.kind} applied", entry=entry.number, kind=entry.content["kind"]))
         return [Outcome(entry.number, "done", {})]
+
+    def _correct(self, entry: Entry) -> None:
+        """InputError if the observation can not be corrected any more, or the method can not forget."""
+        observation = standing(self._journal, entry)
+        deleted = entry.content["kind"] == "delete"
+        if observation.learned:
+            new = None if deleted else (entry.content["name"], entry.content["rank"])
+            self._served.correct(self._image(entry), (observation.name, observation.rank), new)
+        elif not deleted:
+            raise InputError(f"observation {entry.target} was refused, so it has no label to correct: post it again")
+        self._keeper.erasing |= deleted
+
+    def _image(self, entry: Entry) -> np.ndarray:
+        """Of the observation that a correction is about."""
+        number, size = entry.target or 0, self._served.model.config.image_size
+        pixels = self._journal.pixels(number, number).get(number, b"")
+        if len(pixels) != 3 * size**2:
+            raise InputError(f"the image of observation {number} is no longer stored")
+        return as_array(pixels, size)
 
     def _settle(self, step: int, outcomes: list[Outcome]) -> None:
         """Write outcomes to the journal; on a full disk, retry until it succeeds."""
@@ -212,9 +233,9 @@ class Engine:
 
     def _publish(self, entries: Sequence[Entry], outcomes: Sequence[Outcome], version: int) -> None:
         news: list[tuple[str, Any]] = [
-            ("observation", entry._replace(state=outcome.state, outcome=outcome.outcome))
+            (entry.kind, entry._replace(state=outcome.state, outcome=outcome.outcome))
             for entry, outcome in zip(entries, outcomes, strict=True)
-            if entry.kind == "observation"
+            if entry.kind in ("observation", "correction")
         ]
         if self.snapshot.taxonomy.version > version:
             news.append(("taxonomy", version))

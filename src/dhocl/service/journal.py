@@ -1,8 +1,9 @@
 """The journal: a numbered sequence of accepted entries. An entry is on disk before it is acknowledged.
 
-Entries are observations and revisions of the tree, applied in order. A model at entry n is brought up to date by
-applying the entries after n in the same micro-batches: each entry stores the micro-batch it was applied in. Images are
-deleted once no checkpoint needs them, and old rows too, so that the file stays bounded.
+Entries are observations, corrections of them and revisions of the tree, applied in order. A model at entry n is brought
+up to date by applying the entries after n in the same micro-batches: each entry stores the micro-batch it was applied
+in. The newest images are kept, so that their observations can be corrected. Older ones are deleted once no checkpoint
+needs them, and old rows too, so that the file stays bounded.
 """
 
 from __future__ import annotations
@@ -19,35 +20,14 @@ from typing import Any, Literal, NamedTuple, get_args
 from dhocl.core.errors import InputError
 from dhocl.core.files import Lock
 from dhocl.service.images import Decoded
+from dhocl.service.journal_format import prepare
 
 State = Literal["queued", "done", "refused"]
 
-IMAGES = 100  # number of newest images kept for display
+IMAGES = 10_000  # number of newest images kept
 ROWS = 10_000  # number of newest entries kept
-VERSION = 2
-SCHEMA = """
-BEGIN;
-CREATE TABLE entries (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- not reused after rows are deleted
-    kind TEXT NOT NULL,
-    time REAL NOT NULL,
-    content TEXT NOT NULL,  -- JSON
-    state TEXT NOT NULL DEFAULT 'queued',
-    step INTEGER,  -- micro-batch in which it was applied
-    outcome TEXT  -- JSON
-);
-CREATE INDEX queued ON entries (number) WHERE state = 'queued';
-CREATE TABLE images (  -- separate: an update rewrites whole rows
-    number INTEGER PRIMARY KEY,
-    pixels BLOB NOT NULL,
-    thumbnail BLOB NOT NULL
-);
-CREATE TABLE totals (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
-INSERT INTO totals VALUES ('observations', 0);
-PRAGMA user_version = 2;
-COMMIT;
-"""
-COLUMNS = "number, kind, time, content, state, step, outcome"
+DELETION = "target IS NOT NULL AND state = 'done' AND json_extract(content, '$.kind') = 'delete'"
+COLUMNS = "number, kind, time, content, state, step, outcome, target"
 
 
 class MovedError(Exception):
@@ -63,6 +43,7 @@ class Post(NamedTuple):
     kind: str
     contents: Sequence[dict[str, Any]]
     images: Sequence[Decoded] = ()  # of observations, one each
+    targets: Sequence[int] = ()  # of corrections: the numbers of the observations
 
 
 class Entry(NamedTuple):
@@ -73,6 +54,7 @@ class Entry(NamedTuple):
     state: State
     step: int | None
     outcome: dict[str, Any] | None
+    target: int | None = None
 
 
 class Outcome(NamedTuple):
@@ -84,8 +66,11 @@ class Outcome(NamedTuple):
 class Journal:
     """The journal in an SQLite file, locked against other processes. Safe for several threads."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, images: int | None = None) -> None:
+        """`images`: number of newest images to keep; None for the default."""
         self._path = path
+        self.kept = IMAGES if images is None else images
+        self.log_is_clear = False  # else the write-ahead log may hold deleted images
         self._owned = Lock(path, mode=0o600)  # SQLite gives its other files the same mode
         self._lock = threading.Lock()
         self._queued = 0
@@ -99,16 +84,14 @@ class Journal:
     def _prepare(self, path: Path) -> None:
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")  # a commit returns once it is on disk
-        version = self._one("PRAGMA user_version")
-        if version == 0:
-            self._db.executescript(SCHEMA)
-        elif version != VERSION:
+        self._db.execute("PRAGMA secure_delete = ON")  # what is deleted is overwritten
+        if not prepare(self._db):
             raise InputError(f"{path} was written by another version of dhocl: use that version or a new folder")
-        self._entries("LIMIT 1")
-        self._one("SELECT number, pixels, thumbnail FROM images LIMIT 1")
-        if not isinstance(self._one("SELECT value FROM totals"), int):
+        self.entries("LIMIT 1")
+        self.one("SELECT number, pixels, thumbnail FROM images LIMIT 1")
+        if not isinstance(self.one("SELECT value FROM totals"), int):
             raise sqlite3.DatabaseError("it has no totals")
-        self._queued = int(self._one("SELECT count(*) FROM entries WHERE state = 'queued'"))
+        self._queued = int(self.one("SELECT count(*) FROM entries WHERE state = 'queued'"))
 
     # -- for requests that write ----------------------------------------------------------------------------------
 
@@ -130,9 +113,10 @@ class Journal:
 
     def _insert(self, post: Post) -> list[int]:
         now, numbers = time.time(), []
-        for content in post.contents:
-            row = (post.kind, now, json.dumps(content))
-            cursor = self._db.execute("INSERT INTO entries (kind, time, content) VALUES (?, ?, ?)", row)
+        targets: Sequence[int | None] = post.targets or [None] * len(post.contents)
+        for content, target in zip(post.contents, targets, strict=True):
+            row = (post.kind, now, json.dumps(content), target)
+            cursor = self._db.execute("INSERT INTO entries (kind, time, content, target) VALUES (?, ?, ?, ?)", row)
             numbers.append(int(cursor.lastrowid or 0))
         if post.kind == "observation":
             rows = [(number, *image) for number, image in zip(numbers, post.images, strict=True)]
@@ -148,7 +132,7 @@ class Journal:
 
     def after(self, number: int, limit: int) -> list[Entry]:
         """The next entries after `number`, in order."""
-        return self._entries("WHERE number > ? ORDER BY number LIMIT ?", number, limit)
+        return self.entries("WHERE number > ? ORDER BY number LIMIT ?", number, limit)
 
     def settle(self, step: int, outcomes: Sequence[Outcome]) -> None:
         """Store the outcomes of the entries of a micro-batch."""
@@ -166,43 +150,61 @@ class Journal:
         return dict(self._rows("SELECT number, pixels FROM images WHERE number BETWEEN ? AND ?", first, last))
 
     def prune(self, covered: int) -> None:
-        """Delete old images and entries, up to `covered`, which all checkpoints contain."""
-        with self._lock, self._transaction():
-            for table, kept in (("images", IMAGES), ("entries", ROWS)):
-                old = f"(SELECT number FROM {table} ORDER BY number DESC LIMIT 1 OFFSET ?)"
-                self._db.execute(f"DELETE FROM {table} WHERE number <= ? AND number <= {old}", (covered, kept))
+        """Delete old images and entries, up to `covered`, which all checkpoints contain.
+
+        What a correction after `covered` is about stays: a replay needs its image and its label.
+        """
+        needed = "(SELECT target FROM entries WHERE target IS NOT NULL AND number > ?1)"
+        with self.transaction() as db:
+            for table, kept in (("entries", max(ROWS, self.kept)), ("images", self.kept)):
+                old = f"(SELECT number FROM {table} ORDER BY number DESC LIMIT 1 OFFSET ?2)"
+                also = f"AND coalesce(target, 0) NOT IN {needed}" if table == "entries" else ""
+                db.execute(
+                    f"DELETE FROM {table} WHERE number <= ?1 AND number <= {old} AND number NOT IN {needed} {also}",
+                    (covered, kept),
+                )
+
+    def clear_log(self) -> bool:
+        """Empty the write-ahead log, which may hold deleted images. False while a copy of the journal is being made."""
+        with self._lock:
+            busy = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            self.log_is_clear = not busy
+        return self.log_is_clear
 
     # -- for requests that read -----------------------------------------------------------------------------------
 
     @property
     def observations(self) -> int:
         """Number of observations accepted so far."""
-        return int(self._one("SELECT value FROM totals"))
+        return int(self.one("SELECT value FROM totals"))
 
     @property
     def last(self) -> int:
         """Number of the newest entry."""
-        return int(self._one("SELECT coalesce(max(seq), 0) FROM sqlite_sequence"))
+        return int(self.one("SELECT coalesce(max(seq), 0) FROM sqlite_sequence"))
 
     def entry(self, number: int) -> Entry | None:
-        return next(iter(self._entries("WHERE number = ?", number)), None)
+        return next(iter(self.entries("WHERE number = ?", number)), None)
 
     def recent(self, limit: int) -> list[Entry]:
         """The newest observations, newest first."""
-        return self._entries("WHERE kind = 'observation' ORDER BY number DESC LIMIT ?", limit)
+        present = f"number NOT IN (SELECT target FROM entries WHERE {DELETION})"
+        return self.entries(f"WHERE kind = 'observation' AND {present} ORDER BY number DESC LIMIT ?", limit)
 
     def whole(self, applied: int) -> bool:
-        """Whether the journal has all entries and images after entry `applied`."""
+        """Whether the journal has all entries after entry `applied`, and the images that they need."""
         query = """
             SELECT (SELECT count(*) FROM entries WHERE number > ?1)
                  = (SELECT coalesce(max(seq), 0) - ?1 FROM sqlite_sequence)
                AND (SELECT count(*) FROM entries WHERE number > ?1 AND kind = 'observation')
                  = (SELECT count(*) FROM images WHERE number > ?1)
+               AND NOT EXISTS (SELECT 1 FROM entries WHERE number > ?1 AND target IS NOT NULL AND state = 'done'
+                               AND target NOT IN (SELECT number FROM images))
         """
-        return bool(self._one(query, applied))
+        return bool(self.one(query, applied))
 
     def thumbnail(self, number: int) -> bytes | None:
-        return self._one("SELECT thumbnail FROM images WHERE number = ?", number)  # type: ignore[no-any-return]
+        return self.one("SELECT thumbnail FROM images WHERE number = ?", number)  # type: ignore[no-any-return]
 
     def close(self) -> None:
         with self._lock:
@@ -213,19 +215,25 @@ class Journal:
         if not self._owned.in_place:
             raise MovedError(self._path)
 
-    def _entries(self, where: str, *values: int) -> list[Entry]:
+    def entries(self, where: str, *values: int | str) -> list[Entry]:
         return [_entry(*row) for row in self._rows(f"SELECT {COLUMNS} FROM entries {where}", *values)]
 
-    def _one(self, query: str, *values: int) -> Any:
+    def one(self, query: str, *values: int | str) -> Any:
         rows = self._rows(query, *values)
         return rows[0][0] if rows else None
 
-    def _rows(self, query: str, *values: int) -> list[Any]:
+    def _rows(self, query: str, *values: int | str) -> list[Any]:
         with self._lock:
             try:
                 return self._db.execute(query, values).fetchall()
             except UnicodeDecodeError:
                 raise sqlite3.DatabaseError("a text is damaged") from None
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All that is done in it is on disk at its end, or nothing."""
+        with self._lock, self._transaction():
+            yield self._db
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -240,13 +248,18 @@ class Journal:
             raise
 
 
-def _entry(number: int, kind: str, when: float, content: str, state: State, step: int | None, outcome: Any) -> Entry:
+def _entry(
+    number: int, kind: str, when: float, content: str, state: State, step: int | None, outcome: Any, target: int | None
+) -> Entry:
     """DatabaseError if the row is not one that was written here."""
     try:
-        entry = Entry(number, kind, when, dict(json.loads(content)), state, step, outcome and dict(json.loads(outcome)))
+        found = outcome and dict(json.loads(outcome))
+        entry = Entry(number, kind, when, dict(json.loads(content)), state, step, found, target)
         if kind == "observation":
             whole = isinstance(entry.content["name"], str) and isinstance(entry.content["rank"], str)
             whole = whole and (state != "done" or isinstance((entry.outcome or {})["right"], dict))
+        elif kind == "correction":
+            whole = isinstance(target, int) and entry.content["kind"] in ("delete", "relabel")
         else:
             whole = kind == "revision"
         whole = whole and state in get_args(State) and isinstance(step, int | None)

@@ -12,6 +12,7 @@ from pathlib import Path
 from dhocl.core import checkpoint
 from dhocl.core.errors import InputError
 from dhocl.core.files import is_same
+from dhocl.service.corrections import erase, erasing
 from dhocl.service.journal import Journal, MovedError
 from dhocl.service.logs import Line
 from dhocl.service.served import ServedModel
@@ -39,6 +40,8 @@ class Keeper:
         self._journal = journal
         self._pace = pace
         self._saved = served.applied  # last entry in the last checkpoint
+        self._older = 0  # last entry in the one before, as far as known
+        self.erasing = True  # something of a deleted observation may be on disk
         self._tried, self._tried_at = served.applied, time.monotonic()  # last attempt
         self._cost = 0.0  # seconds that the last attempt took
         self._check_journal(served)
@@ -51,7 +54,7 @@ class Keeper:
 
     def due(self, served: ServedModel, replaying: bool) -> bool:
         waited = time.monotonic() - self._tried_at
-        if replaying and waited >= max(REPLAY_SECONDS, REPLAY_SHARE * self._cost):
+        if (replaying or self.erasing) and waited >= max(REPLAY_SECONDS, REPLAY_SHARE * self._cost):
             return True
         return served.applied - self._tried >= self._pace.entries or waited >= self._pace.seconds
 
@@ -62,6 +65,8 @@ class Keeper:
         try:
             if served.applied != self._saved:
                 self._write(served)
+            if self.erasing:
+                self._erase(served)
         except (OSError, MemoryError, sqlite3.OperationalError) as error:
             logger.error("a checkpoint could not be written: %s", error)
         self._tried_at = time.monotonic()
@@ -73,10 +78,22 @@ class Keeper:
         served.save(self._folder, make_folder=False)  # it may be moved at this moment
         seconds = round(time.monotonic() - began, 3)
         logger.info(Line("checkpoint written", entry=served.applied, learned=served.learned, seconds=seconds))
-        before, self._saved = self._saved, served.applied
+        self._older, self._saved = self._saved, served.applied
         self.check_place()  # the checkpoint may have gone elsewhere
         if checkpoint.count(self._folder) >= checkpoint.KEEP:
-            self._journal.prune(covered=before)  # the older checkpoint may still be needed
+            self._journal.prune(covered=self._older)  # the older checkpoint may still be needed
+
+    def _erase(self, served: ServedModel) -> None:
+        """Remove deleted observations from disk, once both checkpoints are without them.
+
+        Before, a replay would need their images. A second checkpoint replaces the one before the deletion.
+        """
+        if erasing(self._journal):
+            if self._older < served.applied:
+                self._write(served)
+            count = erase(self._journal, covered=served.applied)
+            logger.info(Line("deleted images erased", images=count, entry=served.applied))
+        self.erasing = not self._journal.clear_log()
 
     def load(self) -> ServedModel:
         """The model of the last checkpoint."""
@@ -85,6 +102,7 @@ class Keeper:
             raise InputError(f"{self._folder} has no intact checkpoint: restore one")
         self._check_journal(served)
         self._saved, self._tried, self._tried_at = served.applied, served.applied, time.monotonic()
+        self._older, self.erasing = 0, True
         return served
 
     def _check_journal(self, served: ServedModel) -> None:

@@ -52,6 +52,8 @@ class Counts(Collector):
         yield CounterMetricFamily("dhocl_accepted", "Observations accepted.", found["accepted"])
         yield CounterMetricFamily("dhocl_learned", "Observations learned.", found["learned"])
         yield CounterMetricFamily("dhocl_refused", "Observations that could not be learned.", found["refused"])
+        yield CounterMetricFamily("dhocl_deleted", "Learned observations that were deleted.", found["deleted"])
+        yield CounterMetricFamily("dhocl_relabelled", "Observations that were relabelled.", found["relabelled"])
         yield GaugeMetricFamily("dhocl_queued", "Entries that wait to be applied.", found["queued"])
         yield _by_rank(GaugeMetricFamily, "dhocl_classes", "Known classes.", found["classes"])
         for kind, name, about, key in (

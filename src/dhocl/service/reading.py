@@ -9,12 +9,13 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingRes
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from dhocl.service import reports, schema
-from dhocl.service.journal import IMAGES
+from dhocl.service.corrections import corrected, has_image
 from dhocl.service.page import read_page
 from dhocl.service.schema import problems
 from dhocl.service.service import Service
 
 LARGEST = 2**53 - 1  # largest exact integer of JSON numbers
+RECENT = 100  # observations that are shown at most
 
 Number = Annotated[int, Path(ge=1, le=LARGEST)]
 
@@ -56,9 +57,9 @@ def add_reading(app: FastAPI, service: Service) -> None:
         return Response(service.measures.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     @app.get("/observations/recent", response_model=list[schema.Recent], responses=problems())
-    def recent(n: Annotated[int, Query(ge=1, le=IMAGES)] = 20) -> list[dict[str, Any]]:
+    def recent(n: Annotated[int, Query(ge=1, le=RECENT)] = 20) -> list[dict[str, Any]]:
         """The newest observations, newest first."""
-        return [reports.observation(entry) for entry in journal.recent(n)]
+        return [reports.observation(corrected(journal, entry)) for entry in journal.recent(n)]
 
     @app.get(
         "/observations/{number}/thumbnail",
@@ -73,14 +74,25 @@ def add_reading(app: FastAPI, service: Service) -> None:
             raise HTTPException(404, "there is no image of this number, or it was deleted")
         return Response(small, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=86400"})
 
-    @app.get("/entries/{number}", response_model=schema.EntryState, responses=problems(404))
+    @app.get(
+        "/entries/{number}",
+        response_model=schema.EntryState,
+        response_model_exclude_unset=True,
+        responses=problems(404),
+    )
     def entry(number: Number) -> dict[str, Any]:
-        """The state of an observation or a revision, and why it was refused."""
+        """The state of an observation, a correction or a revision, and why it was refused."""
         found = journal.entry(number)
         if found is None:
             raise HTTPException(404, "there is no such entry, or it was deleted")
         reason = (found.outcome or {}).get("reason")
-        return {"number": found.number, "kind": found.kind, "state": found.state, "reason": reason}
+        state = {"number": found.number, "kind": found.kind, "state": found.state, "reason": reason}
+        if found.target is not None:
+            state["of"] = found.target
+            if found.content["kind"] == "delete":
+                gone = found.state == "done" and not has_image(journal, found.target)
+                state["erased"] = gone and journal.log_is_clear
+        return state
 
     @app.get(
         "/events",

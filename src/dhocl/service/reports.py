@@ -53,6 +53,8 @@ def metrics(snapshot: Snapshot, accepted: int, queued: int, per_second: float) -
         "accepted": accepted,
         "learned": snapshot.learned,
         "refused": snapshot.refused,
+        "deleted": snapshot.deleted,
+        "relabelled": snapshot.relabelled,
         "queued": queued,
         "per_second": round(per_second, 2),
         "ranks": snapshot.progress,
@@ -70,7 +72,13 @@ def observation(entry: Entry) -> dict[str, Any]:
         "state": "learned" if entry.state == "done" else entry.state,
         "predicted": (entry.outcome or {}).get("predicted"),
         "thumbnail": f"/observations/{entry.number}/thumbnail",
+        "observer": entry.content.get("observer"),
     }
+
+
+def correction(entry: Entry) -> dict[str, Any]:
+    label = {name: entry.content[name] for name in ("name", "rank") if name in entry.content}
+    return {"number": entry.number, "of": entry.target, "kind": entry.content["kind"], "state": entry.state} | label
 
 
 def _or_none(node: int) -> int | None:

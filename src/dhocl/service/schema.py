@@ -29,7 +29,11 @@ class Class(Strict):
     rank: str = Field(max_length=LONGEST)
 
 
-class Observation(Class):
+class Observed(Class):
+    observer: Name | None = Field(default=None, description="Who made it. A batch of an observer can be undone.")
+
+
+class Observation(Observed):
     image: str = Field(description="JPEG, PNG or WebP, in base64.", json_schema_extra={"contentEncoding": "base64"})
 
 
@@ -48,6 +52,11 @@ class Accepted(BaseModel):
 
 class AcceptedRevision(BaseModel):
     accepted: int
+
+
+class AcceptedCorrection(BaseModel):
+    accepted: int = Field(description="Number of the entry that corrects the observation.")
+    queued: int = Field(description="Entries that wait to be applied, including this one.")
 
 
 class Guess(BaseModel):
@@ -156,6 +165,8 @@ class Metrics(BaseModel):
     accepted: int
     learned: int
     refused: int
+    deleted: int = Field(description="Of the learned ones.")
+    relabelled: int
     queued: int
     per_second: float
     ranks: dict[str, RankMetrics]
@@ -171,6 +182,7 @@ class Recent(BaseModel):
     state: Literal["queued", "learned", "refused"]
     predicted: Foreseen | None
     thumbnail: str
+    observer: str | None = None
 
 
 class EntryState(BaseModel):
@@ -178,6 +190,8 @@ class EntryState(BaseModel):
     kind: str
     state: Literal["queued", "done", "refused"]
     reason: str | None = Field(description="Why it was refused.")
+    of: int | None = Field(default=None, description="The observation that a correction is about.")
+    erased: bool | None = Field(default=None, description="Whether the image of a deleted observation is off the disk.")
 
 
 class Health(BaseModel):

@@ -19,6 +19,8 @@ from dhocl.knowledge.source import from_json
 from dhocl.model import Model, Revision
 from dhocl.service.progress import Progress
 
+COUNTS = ("applied", "step", "learned", "refused", "deleted", "relabelled")
+
 
 class ServedModel:
     """A model with counts. Only one thread changes it; the others read a `Snapshot`."""
@@ -32,6 +34,8 @@ class ServedModel:
         self.step = 0  # micro-batches
         self.learned = 0
         self.refused = 0
+        self.deleted = 0  # of those learned
+        self.relabelled = 0
         self.progress = Progress(self.ranks)
 
     @property
@@ -61,6 +65,20 @@ class ServedModel:
         self.learned += len(labels)
         self.progress.mark(self.learned)
         return list(outcomes)
+
+    def correct(self, image: np.ndarray, old: tuple[str, str], new: tuple[str, str] | None) -> None:
+        """Forget an observation with its label (name, rank), and learn it with a new one, if there is one.
+
+        Its prediction before learning still counts: accuracy is about what was predicted when the labels came.
+        """
+        x = as_tensor([image])
+        given, *more = (Label(name, self.ranks.index(rank)) for name, rank in (old, *([new] if new else [])))
+        if more:
+            self.model.relabel(x, [given], more)
+            self.relabelled += 1
+        else:
+            self.model.forget(x, [given])
+            self.deleted += 1
 
     def _outcome(self, before: Beliefs | None, row: int, true: Label, known: bool) -> dict[str, Any]:
         """A new class counts as a mistake at its rank. Else ranks above count too, where the class was known before."""
@@ -105,7 +123,7 @@ class ServedModel:
         checkpoint.save(folder, self.state_dict(), make_folder)
 
     def state_dict(self) -> dict[str, Any]:
-        service = {name: getattr(self, name) for name in ("applied", "step", "learned", "refused")}
+        service = {name: getattr(self, name) for name in COUNTS}
         service["progress"] = self.progress.state_dict()
         return {"model": self.model.state_dict(), "batch": self.batch, "service": service}
 
@@ -118,7 +136,8 @@ class ServedModel:
         with usable(folder, checkpoint.ADVICE):
             served = cls(Model.from_state(state["model"]), state["batch"])
             if service := state.get("service"):
-                for name in ("applied", "step", "learned", "refused"):
+                service = {"deleted": 0, "relabelled": 0} | service  # earlier versions had no corrections
+                for name in COUNTS:
                     setattr(served, name, service[name])
                 served.progress.load_state_dict(service["progress"])
             return served
@@ -139,6 +158,8 @@ class Snapshot:
         self.applied = served.applied
         self.learned = served.learned
         self.refused = served.refused
+        self.deleted = served.deleted
+        self.relabelled = served.relabelled
         self.progress = served.progress.summary()
         self.history = served.progress.history
 

@@ -45,10 +45,12 @@ class Service:
         path = folder / "journal.sqlite"
         if path.is_dir():
             raise InputError(f"{path} is a folder, not a journal: move it away")
-        journal = Journal(path) if path.exists() else None  # its lock comes before all else that may be written
+        journal = (
+            Journal(path, limits.images) if path.exists() else None
+        )  # its lock comes before all else that may be written
         served = _opened(folder, options, journal)
         source = open_source(*sources, levels=served.ranks) if sources else None
-        self.journal = journal or Journal(path)
+        self.journal = journal or Journal(path, limits.images)
         self.ranks = served.ranks
         self.method = str(served.model.config.to_json()["method"])
         self.image_size = served.model.config.image_size
@@ -86,6 +88,8 @@ class Service:
     def _content(self, event: str, value: Any) -> dict[str, Any]:
         if event == "observation":
             return reports.observation(value)
+        if event == "correction":
+            return reports.correction(value)
         if event == "taxonomy":
             return reports.tree_events(self.engine.snapshot, value)
         return {name: value for name, value in self.metrics().items() if name != "history"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, NamedTuple
 
@@ -24,6 +24,9 @@ from dhocl.service.together import Together
 AT_ONCE = 64  # images that are predicted at once, and entries that are written at once
 
 
+Accept = Callable[[Post], Awaitable[list[int]]]
+
+
 class Asked(NamedTuple):
     """Images to predict."""
 
@@ -31,7 +34,8 @@ class Asked(NamedTuple):
     confidence: float
 
 
-def add_writing(app: FastAPI, service: Service) -> None:
+def add_writing(app: FastAPI, service: Service) -> Accept:
+    """Returns the function that appends entries to the journal."""
     limits = service.limits
     decoder = Decoder(service.image_size, limits.pixels)
     texts = _list({"type": "string"})
@@ -65,19 +69,22 @@ def add_writing(app: FastAPI, service: Service) -> None:
         response_model=schema.Accepted,
         responses=problems(403, 408, 409, 413, 415, 503),
         openapi_extra=_images_body(
-            {"name": texts, "rank": texts}, "observations", schema.Observation.model_json_schema()
+            {"name": texts, "rank": texts},
+            "observations",
+            schema.Observation.model_json_schema(),
+            optional={"observer": texts},
         ),
     )
     async def observe(request: Request) -> dict[str, Any]:
         """Learn from images with names. An accepted observation is on disk, and is learned once, within seconds."""
         given = await read_observations(request, limits)
         for place, observation in enumerate(given):
-            _check_rank(observation.rank, service.ranks, f"observation {place}")
-        _check_classes({(observation.name, observation.rank) for observation in given}, service)
+            check_rank(observation.rank, service.ranks, f"observation {place}")
+        check_classes({(observation.name, observation.rank) for observation in given}, service)
         _check_room(len(given), service)
         with _refusals():
             decoded = await decoder.decode([observation.image for observation in given])
-        contents = [{"name": o.name, "rank": o.rank} for o in given]
+        contents = [{"name": o.name, "rank": o.rank} | ({"observer": o.observer} if o.observer else {}) for o in given]
         numbers = await accept(Post("observation", contents, decoded))
         return {"accepted": numbers, "queued": service.journal.queued}
 
@@ -109,24 +116,26 @@ def add_writing(app: FastAPI, service: Service) -> None:
         content = revision.model_dump(by_alias=True)
         for part in ("child", "parent", "class"):
             if part in content:
-                _check_rank(content[part]["rank"], service.ranks, part)
+                check_rank(content[part]["rank"], service.ranks, part)
         if "parent" in content:
             below = content.get("child") or content["class"]
             if service.ranks.index(content["parent"]["rank"]) >= service.ranks.index(below["rank"]):
                 raise HTTPException(422, "the rank of the parent must be coarser than that of the child")
         if content["kind"] in ("add", "rename"):
             name = content["to"] if content["kind"] == "rename" else content["class"]["name"]
-            _check_classes({(name, content["class"]["rank"])}, service)
+            check_classes({(name, content["class"]["rank"])}, service)
         numbers = await accept(Post("revision", [content]))
         return {"accepted": numbers[0]}
 
+    return accept
 
-def _check_rank(rank: str, ranks: list[str], what: str) -> None:
+
+def check_rank(rank: str, ranks: list[str], what: str) -> None:
     if rank not in ranks:
         raise HTTPException(422, f"{what} has an unknown rank: choose one of {', '.join(ranks)}")
 
 
-def _check_classes(named: set[tuple[str, str]], service: Service) -> None:
+def check_classes(named: set[tuple[str, str]], service: Service) -> None:
     """Refuse new classes beyond the limit. Classes that wait in the queue do not count yet."""
     known, most = service.engine.snapshot.taxonomy, service.limits.classes
     new = sum(Label(name, service.ranks.index(rank)) not in known for name, rank in named)
@@ -171,12 +180,14 @@ def _refusals() -> Iterator[None]:
         raise HTTPException(422, str(error)) from None
 
 
-def _images_body(multipart: dict[str, Any], name: str, item: dict[str, Any]) -> dict[str, Any]:
+def _images_body(
+    multipart: dict[str, Any], name: str, item: dict[str, Any], optional: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """OpenAPI description of a request with images: a form with more fields, or JSON with a list of items."""
     image = _list({"type": "string", "format": "binary"})
     content = {
-        "multipart/form-data": {"schema": _object({"image": image, **multipart})},
-        "application/json": {"schema": _object({name: _list(item)})},
+        "multipart/form-data": {"schema": _object({"image": image, **multipart}, optional or {})},
+        "application/json": {"schema": _object({name: _list(item)}, {})},
     }
     return {"requestBody": {"required": True, "content": content}}
 
@@ -185,5 +196,5 @@ def _list(item: dict[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": item, "minItems": 1}
 
 
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties)}
+def _object(properties: dict[str, Any], optional: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties | optional, "required": list(properties)}

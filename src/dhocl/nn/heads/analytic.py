@@ -13,24 +13,25 @@ from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 
 
-def rls_step(R: Tensor, W: Tensor, Phi: Tensor, Y: Tensor) -> None:
-    """Recursive least squares, in place: updates R and W to ridge regression with these rows added.
+def rls_step(R: Tensor, W: Tensor, Phi: Tensor, Y: Tensor, sign: int = 1) -> None:
+    """Recursive least squares, in place: updates R and W to ridge regression with these rows added, or removed (-1).
 
     R = (Σ φφᵀ + γI)⁻¹ (D, D), W (C, D), Phi (b, D), Y (b, C).
     R ← R - RΦᵀ(I + ΦRΦᵀ)⁻¹ΦR,  W ← W + (Y - ΦWᵀ)ᵀ (I + ΦRΦᵀ)⁻¹ΦR  (the paper has a minus here, which diverges).
+    To remove rows, all three signs are the other way round.
 
     In float32 the relative error is about 1e-7 |φ|² / γ at first and about 1e-6 after 10,000 updates, so R is never
     refactorised (docs/performance.md). Raises InputError if γ is so small that R is no longer positive definite.
     """
     eye = torch.eye(len(Phi), dtype=R.dtype)
     U = R @ Phi.t()  # (D, b)
-    L, failed = torch.linalg.cholesky_ex(torch.addmm(eye, Phi, U))  # of S = I + ΦRΦᵀ (b, b)
+    L, failed = torch.linalg.cholesky_ex(torch.addmm(eye, Phi, U, alpha=sign))  # of S = I + ΦRΦᵀ (b, b)
     if failed:
         raise InputError("analytic head: R is no longer positive definite; raise `settings` gamma")
     inverse = torch.linalg.solve_triangular(L, eye, upper=False)
     V = inverse @ U.t()  # (b, D), RΦᵀS⁻¹ΦR = VᵀV; a triangular solve would give a layout that slows the products below
-    W.addmm_((inverse @ (Y - Phi @ W.t())).t(), V)
-    R.addmm_(V.t(), V, alpha=-1)
+    W.addmm_((inverse @ (Y - Phi @ W.t())).t(), V, alpha=sign)
+    R.addmm_(V.t(), V, alpha=-sign)
 
 
 class AnalyticHead:
@@ -65,6 +66,12 @@ class AnalyticHead:
                 Y[:, sorted(self.met)] = 0
             rls_step(self.R, self.W, phi[labelled], Y)
             self.met.update(columns[labelled].tolist())
+
+    def forget(self, phi: Tensor, columns: Tensor) -> None:
+        """Undo `learn` for some of its rows, not for ACIL's phase-wise formula, whose targets depend on the order."""
+        labelled = columns != UNKNOWN
+        if labelled.any():
+            rls_step(self.R, self.W, phi[labelled], F.one_hot(columns[labelled], self.width).to(phi.dtype), sign=-1)
 
 
 class AnalyticHeads:
@@ -101,6 +108,11 @@ class AnalyticHeads:
         """phi (b, D), targets (b, levels) columns."""
         for place, level in enumerate(levels):
             self._level(level).learn(phi, targets[:, place])
+
+    def forget(self, phi: Tensor, targets: Tensor, levels: list[int]) -> None:
+        """Undo `learn` for some of its rows: phi (b, D), targets (b, levels) as they were learned."""
+        for place, level in enumerate(levels):
+            self._level(level).forget(phi, targets[:, place])
 
     def __call__(self, phi: Tensor) -> dict[int, Tensor]:
         """(B, D) -> outputs (B, classes) per level, coarsest first; about 1 for the class, 0 for the others."""

@@ -30,14 +30,14 @@ class Balance:
         self.N: dict[int, Tensor] = {}  # (C,) samples of each class
         self.factors: dict[int, Tensor] = {}  # (C,)
 
-    def learn(self, targets: Tensor, taxonomy: Taxonomy) -> None:
-        """targets (b, levels) columns, -1 where unknown."""
+    def learn(self, targets: Tensor, taxonomy: Taxonomy, sign: int = 1) -> None:
+        """Count samples, or with -1 no longer: targets (b, levels) columns, -1 where unknown."""
         leaves = TreeTable.of(taxonomy).leaves  # (paths, levels)
         for place, (level, width) in enumerate(taxonomy.widths.items()):
             columns = targets[:, place]
             old = self.N.get(level, torch.zeros(0))
             came = torch.bincount(columns[columns != UNKNOWN], minlength=width)
-            self.N[level] = F.pad(old, (0, width - len(old))) + came
+            self.N[level] = F.pad(old, (0, width - len(old))) + sign * came
             self.factors[level] = balance(self.N[level], leaves[:, place], self._exponent)
 
     def __call__(self, outputs: dict[int, Tensor]) -> dict[int, Tensor]:

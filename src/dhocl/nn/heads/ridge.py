@@ -133,6 +133,12 @@ class NodeSums:
         self.sums.filled.index_add_(0, y, phi)
         self.counts.filled.index_add_(0, y, torch.ones(len(y), dtype=self.dtype))
 
+    def remove(self, phi: Tensor, y: Tensor, table: TreeTable) -> None:
+        """Subtract samples that were added before. What has no sample left is exactly 0."""
+        self.sums.filled.index_add_(0, y, phi, alpha=-1)
+        self.counts.filled.index_add_(0, y, torch.ones(len(y)), alpha=-1)
+        self.sums.filled[self.counts.filled == 0] = 0
+
     def at(self, level: int, table: TreeTable) -> tuple[Tensor, Tensor]:
         """Sums (C, D) and counts (C,) of the classes of a level, by the tree as it is now."""
         width, counts, sums = table.width(level), self.counts.filled, self.sums.filled
@@ -172,6 +178,15 @@ class Statistics(NodeSums):
     def _square(self) -> Tensor:
         return torch.zeros(self.dim, self.dim, dtype=self.dtype)
 
+    def remove(self, phi: Tensor, y: Tensor, table: TreeTable) -> None:
+        super().remove(phi, y, table)
+        levels, counts = table.node_levels[y], self.counts.filled
+        for level in torch.unique(levels).tolist():
+            rows = phi[levels == level]
+            self.grams[level].addmm_(rows.t(), rows, alpha=-1)
+            if not counts[table.node_levels[: len(counts)] == level].any():
+                del self.grams[level]
+
     def add_soft(self, phi: Tensor, targets: Tensor, level: int) -> None:
         """Add soft targets (b, C) of a level for samples phi (b, D) whose label is coarser."""
         system = self._soft(level, targets.shape[1])
@@ -195,8 +210,8 @@ class Statistics(NodeSums):
             for mine, part in zip(self._soft(level, len(system.N)), system, strict=True):
                 mine[: len(part)] += part
 
-    def moved(self, nodes: Tensor, before: TreeTable, after: TreeTable) -> Statistics:
-        """A copy for another tree, in which the nodes of `before` are `nodes` (n,) of `after`."""
+    def moved(self, nodes: Tensor, columns: dict[int, Tensor], after: TreeTable) -> Statistics:
+        """A copy for another tree: its nodes have become `nodes` (n,), its classes `columns` (C,) of each level."""
         found = Statistics(self.dim)
         found.grow(len(after))
         rows = nodes[: len(self.counts.filled)]
@@ -204,11 +219,10 @@ class Statistics(NodeSums):
         found.counts.filled.index_add_(0, rows, self.counts.filled)
         found.grams = {level: gram.clone() for level, gram in self.grams.items()}
         for level, (A, M, N) in self.soft.items():
-            columns = after.columns(nodes[before.nodes(level)], level)[: len(N)]
             mine = found._soft(level, after.width(level))
             mine.A.add_(A)
-            mine.M.index_add_(0, columns, M)
-            mine.N.index_add_(0, columns, N)
+            mine.M.index_add_(0, columns[level][: len(N)], M)
+            mine.N.index_add_(0, columns[level][: len(N)], N)
         return found
 
     def share(self, finer: int, level: int, table: TreeTable) -> float:

@@ -15,6 +15,7 @@ from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import UNKNOWN
 from dhocl.nn.heads.completion import complete, evidence, nearby, priors, recency
 from dhocl.nn.heads.ridge import LeaveOneOut, Penalty, Statistics, System, factor, outputs
+from dhocl.nn.ledger import TargetLedger
 
 RECENT = 1536  # labels that are remembered, to know the classes nearby
 GLOBAL = 1e4  # width of a kernel that knows no recency, to compare with
@@ -44,6 +45,8 @@ class Window:
         self.y = torch.zeros(0, dtype=torch.long)  # (n,) nodes
         self.targets: dict[int, Tensor] = {}  # level -> (up to n, C): later samples have none yet
         self.recent = torch.zeros(0, dtype=torch.long)  # (m,) nodes of the last labels
+        self.keys = torch.zeros(0, dtype=torch.long)  # (max(n, m),) of the last samples, by content
+        self.left = TargetLedger()  # samples that have left, with the soft targets that they were added with
         self.seen = 0
         self.new = 0  # samples since the last `refresh`
         self.advantage = 0.0  # log-likelihood of labels by recency, minus that without
@@ -60,9 +63,10 @@ class Window:
         """(m,)"""
         return torch.arange(self.seen - len(self.recent), self.seen)
 
-    def push(self, phi: Tensor, y: Tensor) -> None:
+    def push(self, phi: Tensor, y: Tensor, keys: Tensor) -> None:
         self.phi, self.y = torch.cat([self.phi, phi]), torch.cat([self.y, y])
         self.recent = torch.cat([self.recent, y])[-RECENT:]
+        self.keys = torch.cat([self.keys, keys])[-max(len(self.y), len(self.recent)) :]
         self.seen += len(y)
         self.new += len(y)
 
@@ -90,25 +94,67 @@ class Window:
             if s.completion == "always" or self.advantage > s.margin:
                 self._complete(statistics, beta, gamma, table)
         leaving = max(0, len(self.y) - (s.window if keep is None else keep))
+        keys = self.keys[len(self.keys) - len(self.y) :][:leaving]
+        self.left.add(keys, self.y[:leaving], {level: q[:leaving] for level, q in self.targets.items()})
         for level, q in self.targets.items():
             some = q[:leaving].sum(1) > 0
             if some.any():
                 statistics.add_soft(self.phi[:leaving][some], q[:leaving][some], level)
         self.phi, self.y = self.phi[leaving:].clone(), self.y[leaving:].clone()
         self.targets = {level: q[leaving:].clone() for level, q in self.targets.items()}
+        self.keys = self.keys[len(self.keys) - max(len(self.y), len(self.recent)) :].clone()
         self.new = 0
 
     def empty(self) -> None:
-        """Drop all samples and the labels nearby."""
-        self.phi, self.y, self.recent = self.phi[:0], self.y[:0], self.recent[:0]
-        self.targets = {}
+        """Drop all that is known of single samples."""
+        self.phi, self.y, self.recent, self.keys = self.phi[:0], self.y[:0], self.recent[:0], self.keys[:0]
+        self.targets, self.left = {}, TargetLedger()
         self.new = 0
 
-    def absorb(self, other: Window, nodes: Tensor) -> None:
-        """Go on as if the stream of `other`, an empty window, had come before; its nodes have become `nodes` (n,)."""
+    def absorb(self, other: Window, nodes: Tensor, columns: dict[int, Tensor]) -> None:
+        """Go on as if the stream of `other`, whose samples have all left its window, had come before.
+
+        Its nodes have become `nodes` (n,), its classes `columns` (C,) of each level.
+        """
         self.recent = torch.cat([nodes[other.recent], self.recent])[-RECENT:]
+        keys = torch.cat([other.keys, self.keys])
+        self.keys = keys[len(keys) - max(len(self.y), len(self.recent)) :]
+        self.left.absorb(other.left, nodes, columns)
         for name in ("seen", "advantage", "checked", "right"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def remembered(self, key: int, node: int) -> int:
+        """How many samples with this content and label can be removed."""
+        own = slice(len(self.keys) - len(self.y), None)
+        return int(((self.keys[own] == key) & (self.y == node)).sum()) + self.left.count(key, node)
+
+    def remove(self, key: int, node: int, phi: Tensor, statistics: Statistics) -> None:
+        """Remove the newest sample with this content and label, as if it had never come.
+
+        If it has left the window, its soft targets are subtracted from the statistics: phi (D,) are its features.
+        """
+        age = self._age(key, node)
+        if age > len(self.y):
+            (place,) = self.left.find(torch.tensor([key]), torch.tensor([node]))
+            assert place is not None, "it must be remembered"
+            for level, (columns, values) in self.left.targets(place).items():
+                q = torch.zeros(1, len(statistics.soft[level].N))
+                q[0, columns] = -values
+                statistics.add_soft(phi[None], q, level)
+            self.left.remove([place])
+        row = len(self.y) - age
+        self.targets = {level: _without(q, row) for level, q in self.targets.items()}
+        for name in ("phi", "y", "recent", "keys"):
+            rows = getattr(self, name)
+            setattr(self, name, _without(rows, len(rows) - age))
+        self.seen -= 1
+        self.new -= age <= self.new
+
+    def _age(self, key: int, node: int) -> int:
+        """How many samples have come since, with itself; more than all that are here if it is not among them."""
+        labels = max(self.y, self.recent, key=len)
+        same = ((self.keys == key) & (labels == node)).nonzero()[:, 0]
+        return len(labels) - int(same[-1]) if len(same) else len(labels) + 1
 
     def _compare_recency(self, table: TreeTable) -> None:
         """Do the new labels follow from those nearby, better than from all recent ones?"""
@@ -176,8 +222,19 @@ class Window:
 
     def state_dict(self) -> dict[str, Any]:
         state = {name: value for name, value in vars(self).items() if name != "_settings"}
-        return state | {"targets": {str(level): q for level, q in self.targets.items()}}
+        targets = {str(level): q for level, q in self.targets.items()}
+        return state | {"targets": targets, "left": self.left.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        vars(self).update({name: v.clone() if isinstance(v, Tensor) else v for name, v in state.items()})
+        own = {name: v for name, v in state.items() if name not in ("targets", "left", "keys")}
+        vars(self).update({name: v.clone() if isinstance(v, Tensor) else v for name, v in own.items()})
         self.targets = {int(level): q.clone() for level, q in state["targets"].items()}
+        self.keys = torch.zeros(max(len(self.y), len(self.recent)), dtype=torch.long)
+        if len(state.get("keys", ())) == len(self.keys):  # earlier versions wrote none, so these can not be forgotten
+            self.keys.copy_(state["keys"])
+            self.left.load_state_dict(state["left"])
+
+
+def _without(rows: Tensor, place: int) -> Tensor:
+    """(n, ...) -> (n - 1, ...); unchanged if there is no such place."""
+    return torch.cat([rows[:place], rows[place + 1 :]]) if 0 <= place < len(rows) else rows
