@@ -119,9 +119,9 @@ def main(
             rows.append(pool.apply(measure, (count, width)))
             table.add_row(f"{count:,}", *(f"{rows[-1][name]:,.0f}" for name in COLUMNS))
             Console(stderr=True).print(f"{count:,} classes measured")
+            if out:
+                out.write_text(json.dumps(rows, indent=1) + "\n")
     Console().print(table)
-    if out:
-        out.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":
