@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import multiprocessing
 import os
@@ -14,13 +15,14 @@ import pytest
 from markupsafe import escape
 
 from dhocl.core.errors import InputError
+from dhocl.core.files import locked
 from dhocl.experiment import recipes, sweep
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.evaluate import POPULATIONS
 from dhocl.experiment.recipes import RECIPES, Bars, Curves, Numbers, Recipe, Scale
 from dhocl.experiment.record import Record
 from dhocl.experiment.run import run
-from dhocl.experiment.sweep import FAILED, Begun, Ended, Job, SweepFolder, Underway, prepare, start
+from dhocl.experiment.sweep import FAILED, Begun, Ended, Job, SweepFolder, Underway, prepare, start, work
 from dhocl.experiment.sweep.folder import run_name
 from dhocl.methods.registry import method_settings
 from dhocl.report import write_sweep_report
@@ -208,6 +210,50 @@ def test_a_run_that_fails_is_recorded_and_the_rest_goes_on(tmp_path: Path, monke
     page = write_sweep_report(tmp_path).read_text()
     assert "training diverged" in page
     assert len(prepare(tmp_path, ["main"], Scale.smoke, range(1), None)) == 1, "what failed is tried again"
+
+
+@pytest.mark.usefixtures("recipe")
+def test_a_run_of_another_process_is_left_to_it(tmp_path: Path) -> None:
+    """Two sweeps in one folder."""
+    jobs = prepare(tmp_path, ["main"], Scale.smoke, range(1), None)
+    with locked(jobs[0].folder):
+        problems = [event.reason for event in listen(jobs, 1) if isinstance(event, Ended)]
+    assert "is in use by another process: stop that one first" in problems[0]
+    assert problems[1] == ""
+    assert not (jobs[0].folder / FAILED).exists()
+    assert [job.finished for job in jobs] == [False, True]
+    assert [event.problem for event in listen(jobs[:1], 1) if isinstance(event, Ended)] == [None]
+
+
+def test_a_run_that_another_process_finishes_meanwhile_has_not_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def finished_meanwhile(*_: object, **__: object) -> None:
+        Record(tmp_path / "run").finish({}, {})
+        raise InputError("it is finished")
+
+    monkeypatch.setattr(work, "run", finished_meanwhile)
+    assert work.finish(RunConfig(**TINY), tmp_path / "run", lambda *_: None) is None
+    assert not (tmp_path / "run" / FAILED).exists()
+
+
+def test_where_a_failure_can_not_be_written_it_is_still_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for place in ("run", "write_atomically"):
+        monkeypatch.setattr(work, place, full)
+    problem = work.finish(RunConfig(**TINY), tmp_path / "run", lambda *_: None)
+    assert problem is not None
+    assert "No space left on device" in problem
+
+
+@pytest.mark.usefixtures("recipe")
+def test_a_failure_without_a_message_is_no_defect_of_the_report(tmp_path: Path) -> None:
+    job = prepare(tmp_path, ["main"], Scale.smoke, range(1), None)[0]
+    job.folder.mkdir(parents=True)
+    (job.folder / FAILED).touch()
+    assert "no message" in write_sweep_report(tmp_path).read_text()
 
 
 @pytest.mark.usefixtures("recipe")

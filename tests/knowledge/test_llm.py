@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -60,7 +62,7 @@ class Handler(BaseHTTPRequestHandler):
         status, content = self.server.replies[min(len(self.server.asked), len(self.server.replies)) - 1]
         try:
             self.send_response(status)
-            if status == 302:
+            if 300 < status < 400:
                 self.send_header("Location", content)
             self.end_headers()
             while self.server.drips:
@@ -236,7 +238,7 @@ def test_a_reply_without_end_is_not_waited_for(
     server.drips = True
     assert llm(server, tmp_path, timeout=0.2, tries=1).query(ROBIN, KNOWN) == []
     assert "the response timed out" in caplog.text
-    monkeypatch.setattr("dhocl.knowledge.llm.LARGEST", 2)
+    monkeypatch.setattr("dhocl.knowledge.responses.LARGEST", 2)
     assert llm(server, tmp_path, timeout=60, tries=1).query(ROBIN, KNOWN) == []
     assert "the response has more than 2 bytes" in caplog.text
 
@@ -286,17 +288,69 @@ def test_it_can_be_asked_in_the_background(server: Server, tmp_path: Path) -> No
     grows_in_the_background(llm(server, tmp_path), [ROBIN, FINCH, BIRD], {ROBIN: BIRD, FINCH: BIRD})
 
 
-def test_the_key_does_not_follow_a_redirection(server: Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirection_is_not_followed(server: Server, tmp_path: Path, status: int) -> None:
+    """It could lead to hosts that only this machine can reach."""
     with Server() as other:
         thread = threading.Thread(target=other.serve_forever, args=(0.01,))
         thread.start()
-        server.replies = [(302, f"{other.url}/elsewhere")]
-        with pytest.raises(InputError, match="returned 404"):
+        server.replies = [(status, f"{other.url}/elsewhere")]
+        with pytest.raises(InputError, match=f"returned {status} .*: redirections are not followed"):
             llm(server, tmp_path).query(ROBIN, KNOWN)
         other.shutdown()
         thread.join()
-    assert len(other.headers) == 1
-    assert "Authorization" not in other.headers[0]
+    assert other.headers == []
+
+
+def test_headers_without_end_are_not_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A byte at a time, so that no single read times out."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def drip() -> None:
+            line, _ = listener.accept()
+            with line, suppress(OSError):
+                line.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+                while True:
+                    line.sendall(b"x")
+                    time.sleep(0.02)
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        source = Llm(
+            LEVELS,
+            url=f"http://127.0.0.1:{listener.getsockname()[1]}/v1",
+            model="m",
+            folder=tmp_path,
+            timeout=0.3,
+            tries=1,
+        )
+        began = time.monotonic()
+        assert source.query(ROBIN, KNOWN) == []
+        assert time.monotonic() - began < 10
+        thread.join()
+    assert "no answer about" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        (200, "[" * 1_000_000),
+        reply("{" + '"a":[' * 100_000 + "}"),
+        saying("x" * 900_000, "kind"),
+        saying("\ud800", "kind"),
+        saying("bird", "\ud800\n forged"),
+        saying("bird", "x" * 900_000),
+    ],
+    ids=["deep", "deep inside", "long", "half a character", "half a level", "long level"],
+)
+def test_a_hostile_answer_is_refused_in_a_short_line(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, hostile: tuple[int, str]
+) -> None:
+    server.replies = [hostile]
+    for _ in range(2):
+        assert llm(server, tmp_path, tries=1).query(ROBIN, KNOWN) == []
+    assert len(caplog.messages) == 2
+    assert all(len(message.encode()) < 500 and "\n" not in message for message in caplog.messages)
 
 
 def test_a_folder_that_can_not_be_written_is_done_without(

@@ -19,7 +19,7 @@ from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.knowledge import Curator, Oracle
 from dhocl.methods.amber import Amber, AmberSettings
-from dhocl.nn.heads import window
+from dhocl.nn.heads import ridge, window
 from dhocl.nn.heads.balance import balance
 from dhocl.nn.heads.reliability import path_scores
 from dhocl.nn.learner import Batch
@@ -32,12 +32,16 @@ PLAIN = AmberSettings(completion="never", mirror=False, calibration=0, doubt=Fal
 def quick_outputs(learner: Amber, x: Tensor) -> dict[int, Tensor]:
     """Before the levels are combined."""
     solution = learner._solved(lag=0)
-    return {level: learner.features(x) @ W.t() for level, W in solution.weights.items()}
+    return {level: readout(learner.features(x)) for level, readout in solution.readouts.items()}
 
 
-@pytest.mark.parametrize("waiting", [10, 100])
-def test_it_equals_a_slow_recomputation(waiting: int) -> None:
-    """Several levels, a class without a place, completions that change until a sample leaves the window."""
+@pytest.mark.parametrize(("waiting", "few"), [(10, 1.0), (100, 1.0), (10, 0.0)])
+def test_it_equals_a_slow_recomputation(waiting: int, few: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several levels, a class without a place, completions that change until a sample leaves the window.
+
+    With weights that are solved, and without.
+    """
+    monkeypatch.setattr(ridge, "FEW", few)
     settings = dataclasses.replace(PLAIN, window=waiting, refresh=16, completion="always", recency=5.0)
     learner, tree, rng = Amber(setup(), settings), balanced_tree(2, 2, 2), np.random.default_rng(0)
     loose = tree.add(Label("loose", 2))

@@ -14,7 +14,7 @@ from torch import Tensor
 from dhocl.core.errors import InputError
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import Label, Taxonomy
-from dhocl.nn.heads.ridge import LeaveOneOut, Statistics, System, factor, outputs, solve
+from dhocl.nn.heads.ridge import LeaveOneOut, Readout, Statistics, System, factor, outputs, solve
 from tests.helpers.tensors import unit
 from tests.helpers.trees import apply_one, balanced_tree, completed_by_hand
 
@@ -224,3 +224,13 @@ def test_state() -> None:
 def test_a_gamma_too_small_is_named() -> None:
     with pytest.raises(InputError, match="gamma"):
         factor(-torch.eye(3), 0.1)
+
+
+@pytest.mark.parametrize("classes", [D - 1, D, D + 1, 5 * D])
+def test_outputs_do_not_depend_on_whether_weights_are_solved(classes: int) -> None:
+    phi, M, scale = unit(30, D), torch.randn(classes, D), torch.rand(classes)
+    A = phi.t() @ phi
+    readout = Readout.of(factor(A, 0.5), M, scale)
+    expected = phi @ torch.linalg.solve(A + 0.5 * torch.eye(D), M.t()) * scale
+    torch.testing.assert_close(readout(phi), expected, rtol=1e-4, atol=1e-4)
+    assert (readout.L is None) == (classes <= D), "few classes: weights; many: none are solved"

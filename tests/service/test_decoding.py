@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -75,6 +76,23 @@ def test_a_decoder_that_toils_hangs_or_crashes_is_ended_and_others_go_on(
         with pytest.raises(ProcessLookupError):
             os.kill(process, 0)
         assert await decoder.pixels([encoded(PHOTO)])
+
+    with_decoder(use)
+
+
+def end_once(mark: bytes, *_: Any) -> int:
+    """Ended by the system the first time."""
+    if not (file := Path(mark.decode())).exists():
+        file.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 7
+
+
+def test_a_process_that_the_system_ends_is_replaced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "SECONDS", 60)  # a busy machine may take seconds to start it
+
+    async def use(decoder: Decoder) -> None:
+        assert await decoder._each(end_once, [str(tmp_path / "mark").encode()]) == [7]
 
     with_decoder(use)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+import time
 import zlib
 from io import BytesIO
 
@@ -10,7 +11,17 @@ from PIL import Image
 
 from dhocl.core.errors import InputError
 from dhocl.service import images
-from dhocl.service.images import SCANS, SizeRefusedError, TypeRefusedError, decode, kind, scans
+from dhocl.service.images import (
+    CHUNKS,
+    SCAN,
+    SCANS,
+    SEGMENTS,
+    SizeRefusedError,
+    TypeRefusedError,
+    decode,
+    kind,
+    markers,
+)
 from dhocl.service.served import as_array
 from tests.helpers.serving import encoded
 
@@ -139,6 +150,10 @@ def test_only_the_decoder_of_its_kind_is_ever_asked(monkeypatch: pytest.MonkeyPa
     assert asked == [[name]]
 
 
+def scans(content: bytes) -> int:
+    return list(markers(content)).count(SCAN)
+
+
 def test_scans_are_counted_without_what_segments_and_attachments_hold() -> None:
     baseline = encoded(PHOTO, "JPEG")
     assert scans(baseline) == 1
@@ -149,7 +164,7 @@ def test_scans_are_counted_without_what_segments_and_attachments_hold() -> None:
     assert scans(progressive) == 10
     last = progressive[progressive.rindex(b"\xff\xda") : -2]
     pixels(progressive[:-2] + (SCANS - 10) * last + progressive[-2:], 32, MOST)
-    with pytest.raises(SizeRefusedError, match="33 scans"):
+    with pytest.raises(SizeRefusedError, match="more than 32 scans"):
         pixels(progressive[:-2] + (SCANS - 9) * last + progressive[-2:], 32, MOST)
 
 
@@ -170,3 +185,66 @@ def test_a_lack_of_memory_says_nothing_about_an_image(monkeypatch: pytest.Monkey
     monkeypatch.setattr("dhocl.core.photo.ImageOps.fit", no_memory)
     with pytest.raises(MemoryError):
         pixels(content, 16, MOST)
+
+
+def test_metadata_in_many_parts_is_refused_at_once() -> None:
+    photo, drawing = encoded(PHOTO, "JPEG"), encoded(PHOTO, "PNG")
+    segment, text = b"\xff\xe1\x00\x20Exif\0\0" + bytes(24), chunk(b"tEXt", b"a\0b")
+
+    def files(count: int) -> tuple[bytes, bytes]:
+        """With so many parts after the start of a JPEG and after the header of a PNG."""
+        return photo[:2] + count * segment + photo[2:], drawing[:33] + count * text + drawing[33:]
+
+    for content in (files(SEGMENTS - 20)[0], files(CHUNKS - 20)[1]):
+        pixels(content, 32, MOST)
+    began = time.process_time()
+    for content, what in zip(files(400_000), ("segments", "chunks"), strict=True):
+        with pytest.raises(SizeRefusedError, match=f"more than [0-9]+ {what}"):
+            pixels(content, 32, MOST)
+    assert time.process_time() - began < 2
+
+
+ODD = {
+    "16-bit colours": (2, np.array([25700, 51400, 257])),
+    "16-bit grey and alpha": (4, np.array([25700, 65535])),
+    "16-bit colours and alpha": (6, np.array([25700, 51400, 257, 65535])),
+    "16-bit grey": (0, np.array([25700])),
+}
+SEEN = {2: (100, 200, 1), 4: (100, 100, 100), 6: (100, 200, 1), 0: (100, 100, 100)}
+
+
+@pytest.mark.parametrize("interlaced", [0, 1])
+@pytest.mark.parametrize("name", ODD)
+def test_16_bits_are_scaled(name: str, interlaced: int) -> None:
+    colours, value = ODD[name]
+    row = b"\0" + 8 * value.astype(">u2").tobytes()
+    if interlaced:  # seven passes over an image of 8 x 8: their sizes are 1x1, 1x1, 2x1, 2x2, 4x2, 4x4, 8x4
+        sizes = [(1, 1), (1, 1), (2, 1), (2, 2), (4, 2), (4, 4), (8, 4)]
+        data = b"".join(h * (b"\0" + w * value.astype(">u2").tobytes()) for w, h in sizes)
+    else:
+        data = 8 * row
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 16, colours, 0, 0, interlaced))
+    content = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
+    assert np.abs(pixels(content, 8, MOST).astype(int) - SEEN[colours]).max() <= 1
+
+
+@pytest.mark.parametrize("name", ["PNG", "WEBP"])
+def test_of_an_animation_the_first_frame_is_seen(name: str) -> None:
+    frames = [Image.new("RGB", (40, 40), colour) for colour in ("red", "lime", "blue")]
+    file = BytesIO()
+    frames[0].save(file, name, save_all=True, append_images=frames[1:], lossless=True)
+    assert (pixels(file.getvalue(), 32, MOST) == (255, 0, 0)).all()
+
+
+@pytest.mark.parametrize("name", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize(
+    "more", [{"icc_profile": b"\xff" * 5000}, {"exif": b"Exif\0\0MM\0*\0\0\0\x08" + b"\xff" * 200}]
+)
+def test_damaged_metadata_change_nothing(name: str, more: dict[str, bytes]) -> None:
+    assert np.array_equal(pixels(encoded(PHOTO, name, **more), 32, MOST), pixels(encoded(PHOTO, name), 32, MOST))
+
+
+def test_cmyk_is_seen_in_its_colours() -> None:
+    file = BytesIO()
+    Image.new("CMYK", (40, 40), (0, 255, 255, 0)).save(file, "JPEG")
+    assert np.abs(pixels(file.getvalue(), 32, MOST).astype(int) - (255, 0, 0)).max() <= 4

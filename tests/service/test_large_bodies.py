@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
-from tests.helpers.serving import NEW, peak, started
+from tests.helpers.serving import NEW, encoded, peak, post, settled, started
 
 COUNT = 1_000_000
 
@@ -41,3 +43,12 @@ def test_millions_of_values_are_not_parsed(tmp_path: Path, path: str, body: byte
 def test_a_revision_has_a_small_limit(fresh: httpx.Client) -> None:
     large = {"kind": "unlink", "child": {"name": "a" * 100_000, "rank": "kind"}}
     assert fresh.post("/taxonomy", json=large).status_code == 413
+
+
+def test_uploads_need_no_room_for_temporary_files(fresh: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are in memory, which is bounded anyway."""
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    noise = encoded(np.random.default_rng(0).integers(0, 256, (1000, 1000, 3), dtype=np.uint8))
+    assert len(noise) > 2**20, "from here on they would be files"
+    assert post(fresh, [(noise, "noise", "kind")] * 3).status_code == 202
+    assert settled(fresh)["learned"] == 3

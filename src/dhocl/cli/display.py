@@ -119,8 +119,8 @@ def _number(value: float | None, places: int = 1) -> str:
     return "-" if value is None else f"{value:.{places}f}"
 
 
-def watch_sweep(events: Iterator[Event], jobs: Sequence[Job], quiet: bool) -> list[Job]:
-    """Run a sweep to its end, and display its progress. Returns the jobs that failed."""
+def watch_sweep(events: Iterator[Event], jobs: Sequence[Job], quiet: bool) -> list[Ended]:
+    """Run a sweep to its end, and display its progress. Returns the jobs that failed, and why."""
     console = Console(quiet=quiet)
     status = Status(len(jobs))
     if console.is_terminal and not quiet:
@@ -140,7 +140,7 @@ class Status:
     """Numbers of finished, running and failed runs, and an estimate of the remaining time."""
 
     def __init__(self, jobs: int) -> None:
-        self.failed: list[Job] = []
+        self.failed: list[Ended] = []
         self.last = ""
         self._jobs = jobs
         self._done = 0
@@ -156,9 +156,9 @@ class Status:
         else:
             self._shares.pop(name, None)
             self._done += event.problem is None
-            self.last = "done" if event.problem is None else f"failed: {event.problem.strip().splitlines()[-1]}"
+            self.last = "done" if event.problem is None else f"failed: {event.reason}"
             if event.problem is not None:
-                self.failed.append(event.job)
+                self.failed.append(event)
 
     def __str__(self) -> str:
         worked = self._done + len(self.failed) + sum(self._shares.values())
@@ -176,6 +176,6 @@ class Status:
         table = Table(box=None, show_header=False)
         for name, share in self._shares.items():
             table.add_row(name, ProgressBar(total=1, completed=share, width=30), f"{100 * share:3.0f} %")
-        for job in self.failed[-3:]:
-            table.add_row(f"[red]failed[/red] {job.folder.name}")
+        for event in self.failed[-3:]:
+            table.add_row(f"[red]failed[/red] {event.job.folder.name}")
         return Group(table, str(self))

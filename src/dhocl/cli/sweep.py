@@ -53,7 +53,7 @@ def sweep(
     """
     from dhocl.cli.display import watch_sweep
     from dhocl.experiment.recipes import SEEDS, Scale
-    from dhocl.experiment.sweep import prepare, start
+    from dhocl.experiment.sweep import FAILED, prepare, start
     from dhocl.report import write_sweep_report
 
     size = Scale(scale)
@@ -69,8 +69,7 @@ def sweep(
     if not quiet:
         Console().print(f"Report: {page}", soft_wrap=True, markup=False)
     if failed:
-        print(
-            f"dhocl: {len(failed)} of {len(jobs)} runs failed; for the first, see {failed[0].folder / 'FAILED'}",
-            file=sys.stderr,
-        )
+        told = failed[0].job.folder / FAILED
+        first = f"for the first, see {told}" if told.exists() else f"the first: {failed[0].reason}"
+        print(f"dhocl: {len(failed)} of {len(jobs)} runs failed; {first}", file=sys.stderr)
         raise typer.Exit(1)

@@ -34,8 +34,12 @@ def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], object], 
         raise
 
 
+class InUseError(InputError):
+    """Another process has the lock."""
+
+
 class Lock:
-    """A lock on a file, created if missing. A second process gets an InputError at once. A crash releases the lock."""
+    """A lock on a file, created if missing. A second process gets an InUseError at once. A crash releases the lock."""
 
     def __init__(self, path: Path, mode: int = 0o666) -> None:
         self._path = path
@@ -44,7 +48,7 @@ class Lock:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
-            raise InputError(f"{path.parent} is in use by another process: stop that one first") from None
+            raise InUseError(f"{path.parent} is in use by another process: stop that one first") from None
 
     @property
     def in_place(self) -> bool:

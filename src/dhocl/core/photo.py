@@ -40,15 +40,16 @@ def square(source: Path | BytesIO | Image.Image, size: int, what: str, cut: int 
 
 
 def _opened(source: Path | BytesIO, what: str) -> Image.Image:
-    """Open an image. A JPEG may be of any size, because it is decoded at a part of it."""
+    """Open an image. A baseline JPEG may be of any size, because it is decoded at a part of it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         try:
             return Image.open(source)
         except Image.DecompressionBombError:
-            if _start(source)[:3] != JPEG:
-                raise InputError(f"{what} has too many pixels: scale it down, or save it as a JPEG") from None
-            return JpegImagePlugin.JpegImageFile(source)
+            image = JpegImagePlugin.JpegImageFile(source) if _start(source)[:3] == JPEG else None
+            if image is None or "progressive" in image.info:  # a progressive one is held in memory as a whole
+                raise InputError(f"{what} has too many pixels: scale it down, or save it as a baseline JPEG") from None
+            return image
         except UnidentifiedImageError:
             start = _start(source)
             if start[4:8] != b"ftyp" or start[8:12] not in HEIF:

@@ -8,17 +8,18 @@ import logging
 import os
 import time
 from collections.abc import Collection, Sequence
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import Request
 
 from dhocl.core.errors import InputError
 from dhocl.core.files import write_atomically
 from dhocl.core.taxonomy import Label
 from dhocl.data import cache
+from dhocl.knowledge.responses import respond
 from dhocl.knowledge.source import Link
 
 TASK = (
@@ -36,7 +37,8 @@ SCHEMA = {
 BY_SCHEMA = {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": SCHEMA}}
 BY_KIND = {"type": "json_object"}  # for servers without schema support
 REFUSED = {401: "check DHOCL_LLM_KEY", 403: "check DHOCL_LLM_KEY", 404: "check DHOCL_LLM_URL and DHOCL_LLM_MODEL"}
-LARGEST = 2**20  # bytes of a response
+REFUSED |= dict.fromkeys((301, 302, 303, 307, 308), "redirections are not followed, check DHOCL_LLM_URL")
+SHOWN = 200  # characters of a response in a message
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +123,8 @@ class Llm:
             why = "a parent must be of a coarser level"
         else:
             why = "there is no such class"
-        logger.warning("%s placed %s below %r (%s): refused, %s", self._model, label, name, level, why)
+        said = f"{name!r} ({level!r})"[:SHOWN]
+        logger.warning("%s placed %s below %s: refused, %s", self._model, label, said, why)
         return None
 
     def _ask(self, label: Label, question: dict[str, Any]) -> dict[str, Any] | None:
@@ -137,11 +140,11 @@ class Llm:
             except HTTPError as error:
                 error.close()
                 if error.code in REFUSED:
-                    message = f"{self._url} returned {error.code} {error.reason}: {REFUSED[error.code]}"
+                    message = f"{self._url} returned {error.code} {error.reason[:SHOWN]}: {REFUSED[error.code]}"
                     raise InputError(message) from None
                 if error.code in (400, 422):
                     self._format = BY_KIND
-                problem = f"{error.code} {error.reason}"
+                problem = f"{error.code} {error.reason[:SHOWN]}"
             except (OSError, HTTPException, ValueError) as error:
                 problem = error
         logger.warning("%s: no answer about %s: %s", self._url, label, problem)
@@ -156,35 +159,22 @@ class Llm:
         request = Request(f"{self._url}/chat/completions", body.encode(), {"Content-Type": "application/json"})
         if self._key:
             request.add_unredirected_header("Authorization", f"Bearer {self._key}")  # not sent to other servers
-        with urlopen(request, timeout=self._timeout) as response:
-            content = _read(response, self._timeout)
+        content = respond(request, self._timeout)
         try:
             text = json.loads(content)["choices"][0]["message"]["content"]
             answer = json.loads(text[text.index("{") : text.rindex("}") + 1])  # some models add text around it
             return {name: answer[name] for name in ("parent", "level")}
-        except (ValueError, LookupError, TypeError, AttributeError):
-            raise ValueError(f"malformed answer: {content[:200]!r}") from None
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            raise ValueError(f"malformed answer: {content[:SHOWN]!r}") from None
 
     def _cache(self, file: Path, question: dict[str, Any], answer: dict[str, Any]) -> None:
         content = json.dumps(
             {"model": self._model, "question": question, "answer": answer}, ensure_ascii=False, indent=1
         )
         try:
-            write_atomically(file, content.encode())
+            write_atomically(file, content.encode(errors="surrogatepass"))
         except OSError as problem:
             logger.warning("answers are not cached in %s (%s)", self._folder, problem.strerror)
-
-
-def _read(response: HTTPResponse, timeout: float) -> bytes:
-    """The whole response within `timeout` seconds; the time-out of a socket applies to each read only."""
-    content, end = b"", time.monotonic() + timeout
-    while piece := response.read1(2**16):
-        content += piece
-        if len(content) > LARGEST:
-            raise ValueError(f"the response has more than {LARGEST:,} bytes")
-        if time.monotonic() > end:
-            raise TimeoutError("the response timed out")
-    return content
 
 
 def _cached(file: Path) -> dict[str, Any] | None:

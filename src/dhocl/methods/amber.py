@@ -27,7 +27,7 @@ from dhocl.nn.heads.bulk import BulkSums
 from dhocl.nn.heads.completion import complete
 from dhocl.nn.heads.penalties import Penalties
 from dhocl.nn.heads.reliability import Placement, Placements, Reliability
-from dhocl.nn.heads.ridge import LeaveOneOut, Statistics, System, factor, outputs, solve
+from dhocl.nn.heads.ridge import LeaveOneOut, Readout, Statistics, System, factor, outputs
 from dhocl.nn.heads.window import CompletionSettings, Window
 from dhocl.nn.learner import Batch, Learner, Setup, Stateful
 from dhocl.nn.ledger import ROUNDING, content_keys
@@ -56,7 +56,7 @@ class AmberSettings(CompletionSettings):
 class Solution(NamedTuple):
     """What prediction needs."""
 
-    weights: dict[int, Tensor]  # (C, D) per level, coarsest first, balanced
+    readouts: dict[int, Readout]  # per level, coarsest first, balanced
     leaves: Tensor  # (paths, levels)
     placements: Placements
 
@@ -127,7 +127,7 @@ class Amber(Learner):
     @torch.no_grad()
     def _predict(self, x: Tensor, lag: int) -> dict[int, Tensor]:
         phi, solution = self.features.kept(x), self._solved(lag)
-        z = {level: phi @ W.t() for level, W in solution.weights.items()}
+        z = {level: readout(phi) for level, readout in solution.readouts.items()}
         return self.reliability.probabilities(z, solution.leaves, solution.placements)
 
     def _refit(self) -> None:
@@ -181,14 +181,14 @@ class Amber(Learner):
         """Not older than `lag` samples."""
         if self._solution is None or self._unsolved > lag:
             table = self.tree.trusted
-            weights: dict[int, Tensor] = {}
+            readouts: dict[int, Readout] = {}
             placements: Placements = {}
             for level in table.levels:
                 A, M, N = self._system(level, table)
                 L = factor(A, self.penalties(level))
-                weights[level] = self._balance(level, N, table)[:, None] * solve(L, M)
+                readouts[level] = Readout.of(L, M, self._balance(level, N, table))
                 placements |= self._placed(level, L, M, table)
-            self._solution, self._unsolved = Solution(weights, table.leaves, placements), 0
+            self._solution, self._unsolved = Solution(readouts, table.leaves, placements), 0
         return self._solution
 
     def sum_up(self, phi: Tensor, y: Tensor, marks: Tensor, taxonomy: Taxonomy) -> BulkSums:

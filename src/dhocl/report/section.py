@@ -95,4 +95,4 @@ def section(sweep: SweepFolder, name: str) -> Section:
 
 def _problem(sweep: SweepFolder, entry: PlannedRun) -> str:
     path = sweep.record(entry).folder / FAILED
-    return path.read_text().strip().splitlines()[-1] if path.exists() else ""
+    return next(reversed(path.read_text().strip().splitlines()), "no message") if path.exists() else ""

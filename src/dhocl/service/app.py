@@ -59,8 +59,11 @@ def _handle_errors(app: FastAPI) -> None:
         return JSONResponse({"detail": f"use {' or '.join(allowed)}"}, 405, {"Allow": ", ".join(allowed)})
 
     @app.exception_handler(MemoryError)
-    async def no_memory(_: Request, __: Exception) -> JSONResponse:
-        return JSONResponse({"detail": "no memory for this request: try again later"}, 503, {"Retry-After": "10"})
+    async def no_memory(_: Request, error: Exception) -> JSONResponse:
+        logging.getLogger(__name__).error("a request is refused for want of memory: %s", error)
+        return JSONResponse(
+            {"detail": "no memory or process for this request: try again later"}, 503, {"Retry-After": "10"}
+        )
 
     @app.exception_handler(sqlite3.Error)
     async def no_journal(_: Request, error: Exception) -> JSONResponse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -13,6 +13,7 @@ from anyio.to_thread import run_sync
 from fastapi import HTTPException, Request
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 
 from dhocl.service.names import LONGEST
 from dhocl.service.schema import Images, Observations, Observed
@@ -103,10 +104,19 @@ def _is_form(request: Request) -> bool:
     return kind == "multipart/form-data"
 
 
+class _Parser(MultiPartParser):
+    """Keeps files in memory, which the limits of bodies bound. Temporary files would need room on a disk."""
+
+    spool_max_size = 0  # never
+
+
 @asynccontextmanager
 async def _form(request: Request, files: int, fields: int) -> AsyncIterator[FormData]:
     try:
-        form = await request.form(max_files=files, max_fields=fields)
+        async with aclosing(request.stream()) as stream:
+            form = await _Parser(request.headers, stream, max_files=files, max_fields=fields).parse()
+    except MultiPartException as error:
+        raise HTTPException(400, error.message) from None
     except UnicodeError:  # of the codec that the charset names
         raise HTTPException(400, "the form can not be read in its charset: send UTF-8") from None
     try:
@@ -139,6 +149,7 @@ async def _uploads(form: FormData, limits: Limits) -> list[bytes]:
             raise HTTPException(422, f"image {place} is not a file: send it with a file name")
         _check_size(file.size or 0, place, limits)
         contents.append(await file.read())
+        await file.close()  # frees its memory
     return contents
 
 

@@ -9,6 +9,8 @@ import math
 import resource
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 import anyio
@@ -25,6 +27,7 @@ SMALL = 4_000_000  # pixels; larger images wait for one another, and small ones 
 SMALL_AT_ONCE = 2
 MEMORY = 768 * 2**20  # bytes of a process; an image of 25 megapixels takes up to about 400
 SECONDS = 5  # of processor time for an image
+PAUSE = 0.5  # seconds before another attempt
 PATIENCE = 60.0  # seconds until an answer must be there, on a busy machine
 
 
@@ -65,20 +68,36 @@ class Decoder:
         async with self._large:
             return await self._run(work, content, self._most, what)
 
-    async def _run(self, work: Work[T], content: bytes, most: int, what: str) -> T:
+    async def _run(self, work: Work[T], content: bytes, most: int, what: str, again: bool = True) -> T:
         given = (work, MEMORY, SECONDS, content, self._size, most, what)
+        began = time.monotonic()
         try:
             with anyio.fail_after(PATIENCE):
                 return await anyio.to_process.run_sync(_limited, *given, cancellable=True, limiter=self._processes)
         except (TimeoutError, anyio.BrokenWorkerProcess):
-            raise InputError(f"{what} takes too long to decode, or crashes the decoder: save it anew") from None
+            if not again or time.monotonic() - began >= min(SECONDS, PATIENCE):
+                raise InputError(
+                    f"{what} takes too long to decode, or crashes the decoder, or memory is short: save it anew"
+                ) from None
+        except OSError as error:  # no process can be started
+            raise MemoryError(f"no process to decode {what}: {error.strerror}") from None
+        await anyio.sleep(PAUSE)  # it ended before its time, perhaps because memory was short
+        return await self._run(work, content, most, what, again=False)
 
 
 def _limited(work: Work[T], memory: int, seconds: int, content: bytes, size: int, most: int, what: str) -> T:
-    """In the process that decodes. The system ends it when its time is over."""
-    resource.setrlimit(resource.RLIMIT_DATA, (memory, resource.RLIM_INFINITY))
-    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + seconds, resource.RLIM_INFINITY))
+    """In the process that decodes. The system ends it when its time is over, and first of all when memory is short."""
+    _set_limit(resource.RLIMIT_DATA, memory)
+    _set_limit(resource.RLIMIT_CPU, math.ceil(time.process_time()) + seconds)
+    with suppress(OSError):  # only on Linux
+        Path("/proc/self/oom_score_adj").write_text("1000")
     try:
         return work(content, size, most, what)
     except MemoryError:
         raise InputError(f"{what} takes too much memory to decode: reduce its size") from None
+
+
+def _set_limit(which: int, value: int) -> None:
+    """Set a limit of this process. One that it has already is kept, if it is stricter and can not be raised."""
+    hard = resource.getrlimit(which)[1]
+    resource.setrlimit(which, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))

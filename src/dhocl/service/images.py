@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from io import BytesIO
+from itertools import islice
 from typing import NamedTuple
 
 from PIL import Image
@@ -13,6 +15,8 @@ from dhocl.core.photo import square
 
 MAGIC = {"JPEG": b"\xff\xd8\xff", "PNG": b"\x89PNG\r\n\x1a\n"}
 SCANS = 32  # of a progressive JPEG; each costs time even if it is empty. Encoders write about 10
+SEGMENTS = 1000  # of a JPEG, with scans; metadata in many segments take quadratic time
+CHUNKS = 20_000  # of a PNG; encoders write one for 8 kB or more
 THUMBNAIL = 96  # least side in pixels of the copy for display
 
 
@@ -21,7 +25,7 @@ class TypeRefusedError(InputError):
 
 
 class SizeRefusedError(InputError):
-    """The image has more bytes, pixels or scans than allowed."""
+    """The image has more bytes, pixels or parts than allowed."""
 
 
 class Decoded(NamedTuple):
@@ -53,21 +57,40 @@ def decode(content: bytes, size: int, most: int, what: str = "the image") -> Dec
     return Decoded(array.tobytes(), file.getvalue())
 
 
-def scans(content: bytes) -> int:
-    """Number of scans of a JPEG up to its end marker, without decoding. What a segment contains does not count."""
-    count, place = 0, 2
+def markers(content: bytes) -> Iterator[int]:
+    """Codes of the markers of a JPEG up to its end, without decoding. What a segment contains does not count."""
+    place = 2
     while found := _MARKER.search(content, place):
         place, code = found.end(), content[found.end() - 1]
+        yield code
         if code == _END:
             break
-        count += code == _SCAN
         if code >= _FIRST_WITH_LENGTH and code != _START:
             place += int.from_bytes(content[place : place + 2], "big")
-    return count
+
+
+def chunks(content: bytes) -> Iterator[bytes]:
+    """Names of the chunks of a PNG, without decoding."""
+    place = len(MAGIC["PNG"])
+    while len(name := content[place + 4 : place + 8]) == 4:
+        yield name
+        place += 12 + int.from_bytes(content[place : place + 4], "big")
 
 
 _MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")  # neither a byte of data, nor padding, nor a restart
-_START, _END, _SCAN, _FIRST_WITH_LENGTH = 0xD8, 0xD9, 0xDA, 0xC0
+_START, _END, SCAN, _FIRST_WITH_LENGTH = 0xD8, 0xD9, 0xDA, 0xC0
+
+
+def _check_parts(content: bytes, name: str, what: str) -> None:
+    """Refuse an image of so many parts that they would cost seconds. Counting ends at the limit."""
+    if name == "JPEG":
+        each = list(islice(markers(content), SEGMENTS + 1))
+        if each.count(SCAN) > SCANS:
+            raise SizeRefusedError(f"{what} has more than {SCANS} scans: save it as a baseline JPEG")
+        if len(each) > SEGMENTS:
+            raise SizeRefusedError(f"{what} has more than {SEGMENTS} segments: save it without metadata")
+    if name == "PNG" and sum(1 for _ in islice(chunks(content), CHUNKS + 1)) > CHUNKS:
+        raise SizeRefusedError(f"{what} has more than {CHUNKS} chunks: save it without metadata")
 
 
 def _opened(content: bytes, most: int, what: str) -> Image.Image:
@@ -75,8 +98,7 @@ def _opened(content: bytes, most: int, what: str) -> Image.Image:
     name = kind(content)
     if name is None:
         raise TypeRefusedError(f"{what} is neither JPEG nor PNG nor WebP: convert it")
-    if name == "JPEG" and (found := scans(content)) > SCANS:
-        raise SizeRefusedError(f"{what} has {found} scans: at most {SCANS} are allowed, save it as a baseline JPEG")
+    _check_parts(content, name, what)
     try:
         image = Image.open(BytesIO(content), formats=[name])
     except Image.DecompressionBombError:

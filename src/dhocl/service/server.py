@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -25,6 +26,9 @@ from dhocl.service.logs import Line
 from dhocl.service.service import Service
 
 logger = logging.getLogger(__name__)
+
+ACCEPTED = 100  # connections at once: more would come before those that make room are closed
+FILES = BUSY + ACCEPTED + 100  # open files: connections, and those of journal, checkpoints and processes that decode
 
 
 class Server(uvicorn.Server):
@@ -62,6 +66,7 @@ def start(
         raise InputError(f"--host {host} can be reached by other machines: give a --token-file, or use 127.0.0.1")
     if token is None and protect_reading:
         raise InputError("--protect-reading needs a --token-file")
+    _allow_files()
     prepare()
     os.umask(0o077)  # images and labels are private: only the owner may read what is written from here on
     listener = _listen(host, port)
@@ -100,9 +105,18 @@ def configured(service: Service, token: str | None, protect_reading: bool) -> uv
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=STOPPING,
-        backlog=100,  # accepted at once: more would come before the connections that make room are closed
+        backlog=ACCEPTED,
         limit_concurrency=BUSY,
     )
+
+
+def _allow_files() -> None:
+    """Raise the limit of open files as far as needed. Without a file for a connection, nobody could connect."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < FILES:
+        raise InputError(f"at most {hard} files can be open, but {FILES} are needed: raise the limit, see `ulimit -Hn`")
+    if soft != resource.RLIM_INFINITY and soft < FILES:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, hard))
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -21,5 +21,10 @@ class Ended(NamedTuple):
     job: Job
     problem: str | None  # why it failed, or None
 
+    @property
+    def reason(self) -> str:
+        """The last line of a traceback."""
+        return (self.problem or "").strip().rpartition("\n")[2]
+
 
 Event = Begun | Underway | Ended

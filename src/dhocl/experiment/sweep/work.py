@@ -6,8 +6,10 @@ import os
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from dhocl.core.files import InUseError, write_atomically
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.record import Record
 from dhocl.experiment.run import run
@@ -19,7 +21,8 @@ INTERVAL = 0.5  # seconds between progress reports
 def finish(config: RunConfig, folder: Path, report: Callable[[int, int], None]) -> str | None:
     """Start or resume a run. Returns its traceback if it failed, which is also written to its folder.
 
-    `report` is called with (samples learned, samples in total) every INTERVAL seconds.
+    A run that another process works on is left to it. `report` is called with (samples learned, samples in total) every
+    INTERVAL seconds.
     """
     record = Record(folder)
     if record.finished:
@@ -31,10 +34,14 @@ def finish(config: RunConfig, folder: Path, report: Callable[[int, int], None]) 
             if time.monotonic() - reported > INTERVAL:
                 reported = time.monotonic()
                 report(progress.samples, progress.total)
+    except InUseError as error:
+        return str(error)
     except Exception:
+        if record.finished:  # by another process, while this one read the data
+            return None
         problem = traceback.format_exc()
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / FAILED).write_text(problem)
+        with suppress(OSError):  # perhaps the disk is full
+            write_atomically(folder / FAILED, problem.encode())
         return problem
     return None
 

@@ -19,6 +19,7 @@ from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import UNKNOWN
 
 Penalty = Callable[[int], Tensor]  # level -> γ (D,)
+FEW = 1.0  # classes per feature up to which weights are solved
 
 
 class System(NamedTuple):
@@ -52,6 +53,23 @@ def solve(L: Tensor, M: Tensor) -> Tensor:
 def outputs(phi: Tensor, L: Tensor, M: Tensor) -> Tensor:
     """(n, C) for samples phi (n, D), in the order of products that is cheaper."""
     return solve(L, phi) @ M.t() if len(phi) < len(M) else phi @ solve(L, M).t()
+
+
+class Readout(NamedTuple):
+    """Outputs of a level. Weights are solved for few classes only: for many, to solve for each sample costs less."""
+
+    rows: Tensor  # (C, D) weights, or M
+    L: Tensor | None  # (D, D) the factor, if they are M
+
+    @classmethod
+    def of(cls, L: Tensor, M: Tensor, scale: Tensor) -> Readout:
+        """From the factor L (D, D), M (C, D) and a factor of each class, scale (C,)."""
+        few = len(M) <= FEW * len(L)
+        return cls(scale[:, None] * (solve(L, M) if few else M), None if few else L)
+
+    def __call__(self, phi: Tensor) -> Tensor:
+        """(n, C) for samples phi (n, D)."""
+        return (phi if self.L is None else solve(self.L, phi)) @ self.rows.t()
 
 
 class LeaveOneOut:
