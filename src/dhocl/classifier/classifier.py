@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from dhocl.classifier.evaluation import Evaluation, Evaluator
 from dhocl.classifier.inputs import as_label, as_labels, as_pixels
 from dhocl.classifier.prediction import Prediction, name_predictions
+from dhocl.classifier.suggested import Suggested, name_suggestions
 from dhocl.core import checkpoint, outside
 from dhocl.core.decode import Decoding
 from dhocl.core.errors import InputError, check_choice, check_least, usable
@@ -171,6 +172,25 @@ class Classifier:
                 truths = [{label.level: label.name} for label in named[start : start + AT_ONCE]]
                 evaluator.add(self.model.beliefs(x[start : start + AT_ONCE]), truths)
         return evaluator.result()
+
+    def suggest(self, images: Any, count: int = 12) -> list[Suggested]:
+        """Which of these images to label next, best first, and at which level.
+
+        Args:
+            images: as for `learn`, or as for `learn_features`. Time and memory grow with their square: 2,000 take
+                seconds, and more than 10,000 should be sampled first.
+            count: images to suggest, at most.
+
+        An image is worth a label if the model doubts what it shows, and many others that it doubts look like it,
+        but nothing that it has learned, and no other suggestion. See docs/suggestions.md.
+        """
+        check_least("count", count, 1)
+        x = self.pixels(images) if self.model.backbone.takes_images else self.vectors(images)
+        with self.model.resting():
+            found = self.model.suggest(x, count)
+        if not len(self.taxonomy):
+            return name_suggestions(found, [None] * len(found), self.levels)
+        return name_suggestions(found, self._predict(x[[each.row for each in found]], "path", 1), self.levels)
 
     def probabilities(self, images: Any, *, decode: Decoding = "path") -> dict[int, Tensor]:
         """(images, classes) per level, by path or with levels independent; classes as in `taxonomy.nodes(level)`."""

@@ -85,6 +85,10 @@ def serve(
         int,
         option("--max-classes", panel=LOAD, min=1, help="Classes of all ranks and synonyms; more get status 409."),
     ] = 10_000,
+    pool: Annotated[
+        int,
+        option("--pool", panel=LOAD, min=1, help="Images kept without a label, to be suggested; the oldest leave."),
+    ] = 2000,
     checkpoint_every: Annotated[
         int,
         option("--checkpoint-every", panel=LOAD, min=1, help="Entries between checkpoints; at least one per minute."),
@@ -139,6 +143,7 @@ def serve(
         "image_bytes": image_mb * 2**20,
         "pixels": megapixels * 1_000_000,
         "classes": max_classes,
+        "pool": pool,
     }
     given = {name: value for name, value in options.items() if value is not None}
     configure(log_format, access_log)

@@ -81,6 +81,17 @@ class Learner(ABC):
         """`predict` for a batch that is about to be learned. May lag behind by some batches where that saves work."""
         return self.predict(x)
 
+    def frozen_features(self, x: Tensor) -> Tensor | None:
+        """(B, 3, H, W) uint8 -> (B, D) features that never change, and that `predict` takes in place of the images.
+
+        None if the network is trained.
+        """
+        return None
+
+    def learned(self) -> Tensor | None:
+        """(n, D) features of samples that were learned, as many as are kept; None if none are kept."""
+        return None
+
     @abstractmethod
     def components(self) -> dict[str, Stateful]:
         """All state that changes in training, by name, for checkpoints. State is loaded in this order."""

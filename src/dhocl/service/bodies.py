@@ -27,6 +27,7 @@ class Limits:
     image_bytes: int = 8 * 2**20
     pixels: int = 25_000_000
     classes: int = 10_000
+    pool: int = 2000  # images without a label
 
     @property
     def body_bytes(self) -> int:

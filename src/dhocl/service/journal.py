@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from dhocl.core.errors import InputError
 from dhocl.core.files import Lock
+from dhocl.service import pool
 from dhocl.service.images import Decoded
 
 State = Literal["queued", "done", "refused"]
@@ -63,6 +64,7 @@ class Post(NamedTuple):
     kind: str
     contents: Sequence[dict[str, Any]]
     images: Sequence[Decoded] = ()  # of observations, one each
+    pooled: int | None = None  # instead of images: the one of the pool with this id, which leaves the pool
 
 
 class Entry(NamedTuple):
@@ -102,8 +104,10 @@ class Journal:
         version = self._one("PRAGMA user_version")
         if version == 0:
             self._db.executescript(SCHEMA)
-        elif version != VERSION:
+            version = VERSION
+        if version != VERSION:
             raise InputError(f"{path} was written by another version of dhocl: use that version or a new folder")
+        self._db.executescript(pool.SCHEMA)  # journals of earlier versions have none
         self._entries("LIMIT 1")
         self._one("SELECT number, pixels, thumbnail FROM images LIMIT 1")
         if not isinstance(self._one("SELECT value FROM totals"), int):
@@ -115,7 +119,8 @@ class Journal:
     def append(self, posts: Sequence[Post], room: int | None = None) -> list[list[int] | None]:
         """Append entries in one transaction. They are on disk when this returns.
 
-        Returns the numbers of each post; None for a post that is not accepted, as more than `room` would be queued.
+        Returns the numbers of each post; None for a post that is not accepted, as more than `room` would be queued;
+        none at all if its image is no longer in the pool.
         """
         found: list[list[int] | None] = []
         with self._lock:
@@ -124,21 +129,35 @@ class Journal:
                 for post in posts:
                     fits = room is None or queued + len(post.contents) <= room
                     found.append(self._insert(post) if fits else None)
-                    queued += len(post.contents) if fits else 0
+                    queued += len(found[-1] or ())
             self._queued = queued
         return found
 
     def _insert(self, post: Post) -> list[int]:
-        now, numbers = time.time(), []
+        now, numbers, images = time.time(), [], post.images
+        if post.pooled is not None:
+            images = pool.take(self._db, post.pooled)
+            if not images:
+                return []
         for content in post.contents:
             row = (post.kind, now, json.dumps(content))
             cursor = self._db.execute("INSERT INTO entries (kind, time, content) VALUES (?, ?, ?)", row)
             numbers.append(int(cursor.lastrowid or 0))
         if post.kind == "observation":
-            rows = [(number, *image) for number, image in zip(numbers, post.images, strict=True)]
+            rows = [(number, *image) for number, image in zip(numbers, images, strict=True)]
             self._db.executemany("INSERT INTO images VALUES (?, ?, ?)", rows)
             self._db.execute("UPDATE totals SET value = value + ?", (len(numbers),))
         return numbers
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction for what else is in the file. It is on disk when this ends."""
+        with self._lock, self._transaction():
+            yield self._db
+
+    def rows(self, query: str, *values: int) -> list[Any]:
+        """For what else is in the file."""
+        return self._rows(query, *values)
 
     @property
     def queued(self) -> int:

@@ -53,6 +53,7 @@ class Counts(Collector):
         yield CounterMetricFamily("dhocl_learned", "Observations learned.", found["learned"])
         yield CounterMetricFamily("dhocl_refused", "Observations that could not be learned.", found["refused"])
         yield GaugeMetricFamily("dhocl_queued", "Entries that wait to be applied.", found["queued"])
+        yield GaugeMetricFamily("dhocl_pool", "Images without a label.", found["pool"])
         yield _by_rank(GaugeMetricFamily, "dhocl_classes", "Known classes.", found["classes"])
         for kind, name, about, key in (
             (CounterMetricFamily, "dhocl_seen", "Observations evaluated at a rank.", "seen"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, NamedTuple
 
+import anyio
 from fastapi import FastAPI, HTTPException, Query, Request
 
 from dhocl.core.errors import InputError
@@ -24,6 +25,14 @@ from dhocl.service.together import Together
 AT_ONCE = 64  # images that are predicted at once, and entries that are written at once
 
 
+class Writing(NamedTuple):
+    """What other routes that write share."""
+
+    decoder: Decoder
+    accept: Callable[[Post], Awaitable[list[int]]]
+    predictor: anyio.CapacityLimiter  # of the thread that predicts
+
+
 class Asked(NamedTuple):
     """Images to predict."""
 
@@ -31,7 +40,7 @@ class Asked(NamedTuple):
     confidence: float
 
 
-def add_writing(app: FastAPI, service: Service) -> None:
+def add_writing(app: FastAPI, service: Service) -> Writing:
     limits = service.limits
     decoder = Decoder(service.image_size, limits.pixels)
     texts = _list({"type": "string"})
@@ -119,6 +128,8 @@ def add_writing(app: FastAPI, service: Service) -> None:
             _check_classes({(name, content["class"]["rank"])}, service)
         numbers = await accept(Post("revision", [content]))
         return {"accepted": numbers[0]}
+
+    return Writing(decoder, accept, predicted.thread)
 
 
 def _check_rank(rank: str, ranks: list[str], what: str) -> None:
