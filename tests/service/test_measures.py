@@ -55,7 +55,7 @@ def test_what_prometheus_reads(tmp_path: Path) -> None:
 
 
 def test_services_of_one_process_do_not_share_measurements() -> None:
-    zero = {"accepted": 0, "learned": 0, "refused": 0, "queued": 0, "classes": {}, "ranks": {}}
+    zero = {"accepted": 0, "learned": 0, "refused": 0, "queued": 0, "pool": 0, "classes": {}, "ranks": {}}
     first, second = Measures(lambda: zero), Measures(lambda: zero)
     first.batches.observe(1.0)
     assert b"dhocl_batch_seconds_count 1.0" in first.text()

@@ -22,6 +22,7 @@ from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.data.vectors import read_vectors
 from dhocl.knowledge import KnowledgeSource, open_tree
 from dhocl.model import Model, ModelConfig, Revision
+from dhocl.model.suggest import Suggestion
 from dhocl.nn.learner import Learner
 
 AT_ONCE = 250  # images predicted at once
@@ -187,10 +188,13 @@ class Classifier:
         check_least("count", count, 1)
         x = self.pixels(images) if self.model.backbone.takes_images else self.vectors(images)
         with self.model.resting():
-            found = self.model.suggest(x, count)
-        if not len(self.taxonomy):
-            return name_suggestions(found, [None] * len(found), self.levels)
-        return name_suggestions(found, self._predict(x[[each.row for each in found]], "path", 1), self.levels)
+            return self.named_suggestions(x, self.model.suggest(x, count))
+
+    def named_suggestions(self, x: Tensor, found: Sequence[Suggestion]) -> list[Suggested]:
+        """With predictions: x (n, 3, size, size) uint8, or the features of which `found` are rows."""
+        known = len(self.taxonomy) > 0
+        predictions = self._predict(x[[each.row for each in found]], "path", 1) if known else [None] * len(found)
+        return name_suggestions(found, predictions, self.levels)
 
     def probabilities(self, images: Any, *, decode: Decoding = "path") -> dict[int, Tensor]:
         """(images, classes) per level, by path or with levels independent; classes as in `taxonomy.nodes(level)`."""
