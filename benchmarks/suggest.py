@@ -43,13 +43,19 @@ Pool = Literal["balanced", "long-tailed"]
 CHOICES = {  # name -> how images and ranks are chosen
     "random": ("random", "random"),
     "random images, suggested ranks": ("random", "suggested"),
+    "random images, finest rank": ("random", "finest"),
     "suggested images, finest rank": ("suggested", "finest"),
     "suggested": ("suggested", "suggested"),
 }
 IMAGES, TESTS, BATCH, LABELS = 2000, 1000, 40, 600
 TAIL = 0.05  # images of the rarest class, relative to the most frequent one
+PAIRS = [
+    ("suggested", "random"),
+    ("suggested", "random images, suggested ranks"),
+    ("suggested images, finest rank", "random images, finest rank"),
+]
 MARKS = (200, 400, 600)  # labels at random, whose accuracy is to be reached
-OUT = Path("runs/suggest.jsonl")
+OUT = Path("docs/results/suggest.jsonl")
 
 
 class World(NamedTuple):
@@ -189,8 +195,8 @@ def mean_curves(curves: list[dict[str, Any]]) -> dict[str, np.ndarray]:
 
 
 def saved(means: dict[str, np.ndarray], choice: str, level: int, mark: int) -> str:
-    """Labels until `choice` reaches the accuracy of `mark` random labels, and the share that is saved."""
-    reached = float(means["random"][mark // BATCH - 1, level])
+    """Labels until `choice` reaches the accuracy that random ones have reached after `mark`, and the difference."""
+    reached = float(means["random"][: mark // BATCH, level].max())
     labels = needed(means[choice][:, level], reached)
     return "more" if labels is None else f"{labels:.0f} ({100 * (labels / mark - 1):+.0f} %)"
 
@@ -217,8 +223,24 @@ def show(out: Path = OUT, figure: Annotated[Path | None, typer.Option(help="SVG 
             asked = [np.sum([step["asked"] for step in c["curve"]], 0) for c in same if c["choice"] == choice]
             if asked:
                 print(f"{dataset}, {pool}, {choice}: labels per rank {np.mean(asked, 0).round().astype(int).tolist()}")
+    print("| pool | difference of mean accuracies over the curve | rank | mean | each seed |\n|---|---|---|---:|---|")
+    for (dataset, pool), same in panels.items():
+        for choice, other in PAIRS:
+            for level, found in enumerate(differences(same, choice, other)):
+                each = " ".join(f"{value:+.1f}" for value in found)
+                mean, rank = f"{np.mean(found):+.1f}", same[0]["levels"][level]
+                print(f"| {dataset}, {pool} | {choice} - {other} | {rank} | {mean} | {each} |")
     if figure:
         draw(panels, figure)
+
+
+def differences(curves: list[dict[str, Any]], choice: str, other: str) -> np.ndarray:
+    """(levels, seeds) mean accuracy over the labels of one choice minus that of the other; empty if one is missing."""
+    means = {
+        (c["choice"], c["seed"]): np.mean([step["accuracy"] for step in c["curve"]], 0) for c in curves
+    }  # (levels,)
+    seeds = sorted(seed for name, seed in means if name == choice and (other, seed) in means)
+    return np.array([means[choice, seed] - means[other, seed] for seed in seeds]).T
 
 
 def draw(panels: dict[tuple[str, str], list[dict[str, Any]]], file: Path) -> None:
@@ -230,14 +252,15 @@ def draw(panels: dict[tuple[str, str], list[dict[str, Any]]], file: Path) -> Non
             means = mean_curves(same)
             for level, rank in enumerate(same[0]["levels"]):
                 axes = grid[level, column]
-                for place, choice in enumerate(means):
-                    axes.plot(
-                        range(BATCH, LABELS + 1, BATCH), means[choice][:, level], color=COLOURS[place], label=choice
-                    )
+                for place, choice in enumerate(CHOICES):
+                    if choice in means:
+                        labels = range(BATCH, LABELS + 1, BATCH)
+                        axes.plot(labels, means[choice][:, level], color=COLOURS[place], label=choice)
                 axes.set_ylabel(f"{rank}, %")
             grid[0, column].set_title(f"{dataset}, {pool}", fontsize=8.5)
             grid[-1, column].set_xlabel("labels")
-        drawn.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+        shown = max((axes.get_legend_handles_labels() for axes in grid[0]), key=lambda found: len(found[1]))
+        drawn.legend(*shown, loc="outside lower center", ncols=2, frameon=False)
         with matplotlib.rc_context({"svg.hashsalt": "suggest"}):
             text = StringIO()
             drawn.savefig(text, format="svg", metadata={"Date": None})
