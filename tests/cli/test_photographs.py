@@ -53,6 +53,39 @@ def test_a_folder_is_predicted_as_text(model: Path, new: Path) -> None:
         assert [part.rsplit(" ", 1)[0] for part in told.split(" > ")] == [kind, species]
 
 
+def test_a_list_of_what_to_label_next_can_be_filled_in_and_learned(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw(tmp_path / "pool", 3 * list(KINDS), seed=9)
+    (tmp_path / "pool" / "zz.png").write_text("no image")
+    out = tmp_path / "list.csv"
+    code, printed, errors = command(
+        capsys, monkeypatch, "suggest", str(model), str(tmp_path / "pool"), "--count", "5", "-o", str(out)
+    )
+    assert (code, printed) == (0, f"Wrote {out}: 5 of 13 images\n")
+    assert "skipped" in errors
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    paths = sorted((tmp_path / "pool").glob("*.png"))[:-1]
+    expected = Classifier.load(model).suggest(paths, 5)
+    assert [row["path"] for row in rows] == [str(paths[found.row]) for found in expected]
+    assert [row["level"] for row in rows] == [found.level for found in expected]
+    assert [float(row["score"]) for row in rows] == pytest.approx([found.score for found in expected], abs=1e-3)
+    assert rows[0]["predicted"] == repr(expected[0].prediction)
+    with out.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(row | {"label": "robin", "level": "species"} for row in rows)
+    options = {"levels": ["kind", "species"], "backbone": "tiny", "image_size": 32}
+    assert list(learn_album(tmp_path / "m", out, options))[-1].learned == 5
+    code, printed, _ = command(capsys, monkeypatch, "suggest", str(model), str(paths[0]), "--count", "3")
+    assert (code, printed.count("\n"), printed.startswith(f"{paths[0]}: species of ")) == (0, 1, True)
+    code, _, errors = command(capsys, monkeypatch, "suggest", str(model), str(tmp_path / "pool" / "zz.png"))
+    assert (code, "none of the 1 images can be read" in errors) == (2, True)
+    code, _, errors = command(capsys, monkeypatch, "suggest", str(model), str(paths[0]), "-o", "list.txt")
+    assert (code, "give the name of a .csv file" in errors) == (2, True)
+
+
 def test_results_go_to_a_table_or_to_json_in_the_order_of_the_files(
     model: Path, new: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

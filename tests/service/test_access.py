@@ -15,11 +15,12 @@ from tests.helpers.serving import examples, post, running
 TOKEN = "correct-horse-battery"
 WRITES = [
     ("POST", "/observations"), ("POST", "/taxonomy"), ("DELETE", "/observations"), ("PATCH", "/observations/1"),
-    ("DELETE", "/observations/1"),
+    ("DELETE", "/observations/1"), ("POST", "/images"), ("POST", "/images/1/label"), ("DELETE", "/images/1"),
 ]  # fmt: skip
 READS = [
     ("GET", "/taxonomy"), ("GET", "/taxonomy/events"), ("GET", "/metrics"), ("GET", "/observations/recent"),
     ("GET", "/observations/1/thumbnail"), ("GET", "/entries/1"), ("GET", "/events"), ("POST", "/predict"),
+    ("GET", "/suggestions"), ("GET", "/images/1/thumbnail"),
 ]  # fmt: skip
 OPEN = [("GET", "/"), ("GET", "/docs"), ("GET", "/health"), ("GET", "/openapi.json")]
 

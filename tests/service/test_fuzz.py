@@ -18,6 +18,7 @@ ROUTES = [
     ("GET", "/taxonomy/events"), ("GET", "/metrics"), ("GET", "/observations/recent"),
     ("GET", "/observations/{number}/thumbnail"), ("GET", "/entries/{number}"), ("GET", "/health"),
     ("PATCH", "/observations/{number}"), ("DELETE", "/observations/{number}"), ("DELETE", "/observations"),
+    ("POST", "/images"), ("GET", "/suggestions"), ("POST", "/images/{number}/label"), ("DELETE", "/images/{number}"),
 ]  # fmt: skip
 
 load_all_checks()

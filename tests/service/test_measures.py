@@ -55,7 +55,7 @@ def test_what_prometheus_reads(tmp_path: Path) -> None:
 
 
 def test_services_of_one_process_do_not_share_measurements() -> None:
-    counts = ("accepted", "learned", "refused", "deleted", "relabelled", "queued")
+    counts = ("accepted", "learned", "refused", "deleted", "relabelled", "queued", "pool")
     zero = dict.fromkeys(counts, 0) | {"classes": {}, "ranks": {}}
     first, second = Measures(lambda: zero), Measures(lambda: zero)
     first.batches.observe(1.0)

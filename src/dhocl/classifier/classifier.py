@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from dhocl.classifier.evaluation import Evaluation, Evaluator
 from dhocl.classifier.inputs import as_label, as_labels, as_pixels
 from dhocl.classifier.prediction import Prediction, name_predictions
+from dhocl.classifier.suggested import Suggested, name_suggestions
 from dhocl.core import checkpoint, outside
 from dhocl.core.decode import Decoding
 from dhocl.core.errors import InputError, check_choice, check_least, usable
@@ -21,6 +22,7 @@ from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.data.vectors import read_vectors
 from dhocl.knowledge import KnowledgeSource, open_tree
 from dhocl.model import Model, ModelConfig, Revision
+from dhocl.model.suggest import Suggestion
 from dhocl.nn.learner import Learner
 
 AT_ONCE = 250  # images predicted at once
@@ -200,6 +202,28 @@ class Classifier:
                 truths = [{label.level: label.name} for label in named[start : start + AT_ONCE]]
                 evaluator.add(self.model.beliefs(x[start : start + AT_ONCE]), truths)
         return evaluator.result()
+
+    def suggest(self, images: Any, count: int = 12) -> list[Suggested]:
+        """Which of these images to label next, best first, and at which level.
+
+        Args:
+            images: as for `learn`, or as for `learn_features`. Time and memory grow with their square: 2,000 take
+                seconds, and more than 10,000 should be sampled first.
+            count: images to suggest, at most.
+
+        An image is worth a label if the model doubts what it shows, and many others that it doubts look like it,
+        but nothing that it has learned, and no other suggestion. See docs/suggestions.md.
+        """
+        check_least("count", count, 1)
+        x = self.pixels(images) if self.model.backbone.takes_images else self.vectors(images)
+        with self.model.resting():
+            return self.named_suggestions(x, self.model.suggest(x, count))
+
+    def named_suggestions(self, x: Tensor, found: Sequence[Suggestion]) -> list[Suggested]:
+        """With predictions: x (n, 3, size, size) uint8, or the features of which `found` are rows."""
+        known = len(self.taxonomy) > 0
+        predictions = self._predict(x[[each.row for each in found]], "path", 1) if known else [None] * len(found)
+        return name_suggestions(found, predictions, self.levels)
 
     def probabilities(self, images: Any, *, decode: Decoding = "path") -> dict[int, Tensor]:
         """(images, classes) per level, by path or with levels independent; classes as in `taxonomy.nodes(level)`."""

@@ -6,9 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+from torch import Tensor
+
 from dhocl.classifier.classifier import Classifier
 from dhocl.classifier.evaluation import Evaluation, Evaluator
 from dhocl.classifier.prediction import Prediction
+from dhocl.classifier.suggested import Suggested
 from dhocl.core.decode import Decoding
 from dhocl.data.album import Photo
 from dhocl.data.files import read_each
@@ -37,6 +41,32 @@ def predict_files(
         found = iter(reader.predict(x, decode=decode, top=top) if len(x) else ())
         for path, problem in read:
             yield Predicted(path, None if problem else next(found), problem)
+
+
+class Candidates(NamedTuple):
+    """Files to choose from."""
+
+    paths: list[Path]  # that can be read
+    suggestions: list[Suggested]  # best first; `row` is an index of `paths`
+    problems: list[str]
+
+
+def suggest_files(classifier: Classifier, paths: Iterable[Path], count: int) -> Iterator[int | Candidates]:
+    """Which files to label next. Yields the number of images read, and last the result, unless none can be read."""
+    reader = classifier.reader()
+    good: list[Path] = []
+    kept: list[Tensor] = []
+    problems: list[str] = []
+    for read, x in read_each(paths, lambda path: path, reader.model.config.image_size, BATCH):
+        problems += [problem for _, problem in read if problem]
+        if len(x):
+            phi = reader.model.learner.frozen_features(x)
+            kept.append(x if phi is None else phi)
+            good += [path for path, problem in read if not problem]
+        yield len(good) + len(problems)
+    if good:
+        x = torch.cat(kept)
+        yield Candidates(good, reader.named_suggestions(x, reader.model.suggest(x, count)), problems)
 
 
 class Judgement(NamedTuple):

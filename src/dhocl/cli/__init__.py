@@ -20,6 +20,7 @@ from dhocl.cli.predict import predict
 from dhocl.cli.report import report
 from dhocl.cli.run import run
 from dhocl.cli.serve import serve
+from dhocl.cli.suggest import suggest
 from dhocl.cli.sweep import sweep
 from dhocl.core.errors import InputError
 
@@ -41,6 +42,7 @@ def _print_version(wanted: bool) -> None:
 app.command()(learn)
 app.command()(predict)
 app.command()(evaluate)
+app.command()(suggest)
 app.command()(run)
 app.command()(sweep)
 app.command("list")(list_)

@@ -77,6 +77,10 @@ def serve(
             help="Newest images to keep, so that their observations can be corrected; older ones are deleted.",
         ),
     ] = 10_000,
+    pool: Annotated[
+        int,
+        option("--pool", panel=LOAD, min=1, help="Images kept without a label, to be suggested; the oldest leave."),
+    ] = 2000,
     checkpoint_every: Annotated[
         int,
         option("--checkpoint-every", panel=LOAD, min=1, help="Entries between checkpoints; at least one per minute."),
@@ -132,6 +136,7 @@ def serve(
         "pixels": megapixels * 1_000_000,
         "classes": max_classes,
         "images": keep_images,
+        "pool": pool,
     }
     given = {name: value for name, value in options.items() if value is not None}
     configure(log_format, access_log)

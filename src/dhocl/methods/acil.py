@@ -86,6 +86,9 @@ class ACIL(Learner):
             self.balance.learn(targets, taxonomy, sign=-1)
         self.ledger.remove(places)
 
+    def frozen_features(self, x: Tensor) -> Tensor:
+        return self.f0.kept(x)
+
     @torch.no_grad()
     def predict(self, x: Tensor) -> dict[int, Tensor]:
         outputs = self.analytic(self.analytic.embed(self.f0.kept(x)))

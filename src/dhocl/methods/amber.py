@@ -82,6 +82,7 @@ class Amber(Learner):
         self.tree = Tree()
         self._solution: Solution | None = None
         self._unsolved = 0  # samples learned or forgotten since then
+        self._learned: Tensor | None = None  # of a reader: window and memory are those of the learner, which learns on
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         phi, window = self.features.kept(batch.x), self.window
@@ -116,6 +117,16 @@ class Amber(Learner):
         """Samples between completions: few at first, many when they are a small part of the stream."""
         s, before = self.settings, self.window.seen - self.window.new
         return max(min(s.refresh, before // GROWTH), min(s.window, before // LATE))
+
+    def frozen_features(self, x: Tensor) -> Tensor:
+        return self.features.kept(x)
+
+    def learned(self) -> Tensor:
+        """Those in the window, and the leaves that are kept to fit reliabilities."""
+        if self._learned is not None:
+            return self._learned
+        kept = [self.memory.columns["phi"][: self.memory.size]] if self.memory.columns else []
+        return torch.cat([self.window.phi, *kept])
 
     def predict(self, x: Tensor) -> dict[int, Tensor]:
         return self._predict(x, lag=0)
@@ -255,6 +266,7 @@ class Amber(Learner):
     def reader(self, lagging: bool = False) -> Self:
         self._solved(self._period() if lagging else 0)
         twin = super().reader(lagging)
+        twin._learned = self.learned()
         twin._unsolved = 0  # it keeps this solution: its statistics are those of the learner, which learns on
         return twin
 

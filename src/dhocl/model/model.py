@@ -21,9 +21,12 @@ from dhocl.knowledge import Background, Chain, Curator, KnowledgeSource, Oracle,
 from dhocl.knowledge.source import is_slow
 from dhocl.methods.registry import find_method, method_settings
 from dhocl.model.calibration import Calibration
+from dhocl.model.suggest import Looks, Suggestion, suggest
 from dhocl.nn import backbones
 from dhocl.nn.learner import Batch, Learner, Setup
 from dhocl.nn.ledger import REMEMBERED, Ledger, content_keys
+
+AT_ONCE = 250  # images that `suggest` predicts at once
 
 
 @dataclass(frozen=True)
@@ -191,7 +194,10 @@ class Model:
         return self.observe(x, new)
 
     def beliefs(self, x: Tensor) -> Beliefs:
-        """Calibrated predictions of images (B, 3, H, W) uint8, by level and over the known paths."""
+        """Calibrated predictions of images (B, 3, H, W) uint8, by level and over the known paths.
+
+        Also of `learner.frozen_features` of images.
+        """
         if not len(self.taxonomy):
             raise InputError("nothing is learned yet: observe a batch first")
         return self._decode(self.learner.predict(x))
@@ -204,6 +210,27 @@ class Model:
         check_choice("decode", decode, ("level", "path"))
         beliefs = self.beliefs(x)
         return beliefs.marginals() if decode == "path" else beliefs.levels
+
+    def suggest(self, x: Tensor, count: int) -> list[Suggestion]:
+        """Which of these images to label next, best first, and at which level (see `dhocl.model.suggest`).
+
+        Args:
+            x: images (n, 3, H, W) uint8, or their `learner.frozen_features` (n, D).
+            count: images to suggest, at most.
+
+        A method that trains its network has no features that stay: similar images are those of similar predictions.
+        """
+        if not len(x):
+            return []
+        looks, features = [], []
+        for part in torch.split(x, AT_ONCE):
+            phi = self.learner.frozen_features(part)
+            beliefs = self.beliefs(part if phi is None else phi) if len(self.taxonomy) else None
+            if phi is None:
+                phi = torch.ones(len(part), 1) if beliefs is None else beliefs.posterior.sqrt()
+            looks.append(Looks.at(beliefs, len(part), len(self.config.levels)))
+            features.append(phi)
+        return suggest(Looks.joined(looks), torch.cat(features), self.learner.learned(), count)
 
     def revise(self, revision: Revision) -> None:
         """Change the tree by hand. What the tree refuses is an InputError."""

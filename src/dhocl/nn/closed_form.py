@@ -61,6 +61,9 @@ class ClosedForm(Learner):
     def solve(self, level: int, table: TreeTable) -> Affine:
         """The logits of a level, by the tree as it is now."""
 
+    def frozen_features(self, x: Tensor) -> Tensor:
+        return self.f0.kept(x)
+
     def embed(self, x: Tensor) -> Tensor:
         """(B, 3, H, W) uint8 -> φ (B, D), of unit length."""
         return F.normalize(self.f0.kept(x))

@@ -36,7 +36,9 @@ class FrozenFeatures:
         return features
 
     def kept(self, pixels: Tensor) -> Tensor:
-        """The same, cached as long as the tensor exists and is not written to."""
+        """The same, cached as long as the tensor exists and is not written to. Features (B, dim) are returned."""
+        if pixels.ndim == 2:
+            return pixels
         if pixels in self._kept:
             version, features = self._kept[pixels]
             if version == pixels._version:

@@ -110,6 +110,17 @@ class Learner(ABC):
         """Drop what is stored of single samples, as far as prediction does not need it."""
         raise InputError("models of this method are not made of sums; use amber")
 
+    def frozen_features(self, x: Tensor) -> Tensor | None:
+        """(B, 3, H, W) uint8 -> (B, D) features that never change, and that `predict` takes in place of the images.
+
+        None if the network is trained.
+        """
+        return None
+
+    def learned(self) -> Tensor | None:
+        """(n, D) features of samples that were learned, as many as are kept; None if none are kept."""
+        return None
+
     @abstractmethod
     def components(self) -> dict[str, Stateful]:
         """All state that changes in training, by name, for checkpoints. State is loaded in this order."""

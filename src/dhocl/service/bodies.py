@@ -29,6 +29,7 @@ class Limits:
     pixels: int = 25_000_000
     classes: int = 10_000
     images: int | None = None  # newest images that are kept, so that they can be corrected; None: as many as usual
+    pool: int = 2000  # images without a label
 
     @property
     def body_bytes(self) -> int:

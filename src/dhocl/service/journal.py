@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from dhocl.core.errors import InputError
 from dhocl.core.files import Lock
+from dhocl.service import pool
 from dhocl.service.images import Decoded
 from dhocl.service.journal_format import prepare
 
@@ -44,6 +45,7 @@ class Post(NamedTuple):
     contents: Sequence[dict[str, Any]]
     images: Sequence[Decoded] = ()  # of observations, one each
     targets: Sequence[int] = ()  # of corrections: the numbers of the observations
+    pooled: int | None = None  # instead of images: the one of the pool with this id, which leaves the pool
 
 
 class Entry(NamedTuple):
@@ -87,6 +89,7 @@ class Journal:
         self._db.execute("PRAGMA secure_delete = ON")  # what is deleted is overwritten
         if not prepare(self._db):
             raise InputError(f"{path} was written by another version of dhocl: use that version or a new folder")
+        self._db.executescript(pool.SCHEMA)  # journals of earlier versions have none
         self.entries("LIMIT 1")
         self.one("SELECT number, pixels, thumbnail FROM images LIMIT 1")
         if not isinstance(self.one("SELECT value FROM totals"), int):
@@ -98,7 +101,8 @@ class Journal:
     def append(self, posts: Sequence[Post], room: int | None = None) -> list[list[int] | None]:
         """Append entries in one transaction. They are on disk when this returns.
 
-        Returns the numbers of each post; None for a post that is not accepted, as more than `room` would be queued.
+        Returns the numbers of each post; None for a post that is not accepted, as more than `room` would be queued;
+        none at all if its image is no longer in the pool.
         """
         found: list[list[int] | None] = []
         with self._lock:
@@ -107,19 +111,23 @@ class Journal:
                 for post in posts:
                     fits = room is None or queued + len(post.contents) <= room
                     found.append(self._insert(post) if fits else None)
-                    queued += len(post.contents) if fits else 0
+                    queued += len(found[-1] or ())
             self._queued = queued
         return found
 
     def _insert(self, post: Post) -> list[int]:
-        now, numbers = time.time(), []
+        now, numbers, images = time.time(), [], post.images
+        if post.pooled is not None:
+            images = pool.take(self._db, post.pooled)
+            if not images:
+                return []
         targets: Sequence[int | None] = post.targets or [None] * len(post.contents)
         for content, target in zip(post.contents, targets, strict=True):
             row = (post.kind, now, json.dumps(content), target)
             cursor = self._db.execute("INSERT INTO entries (kind, time, content, target) VALUES (?, ?, ?, ?)", row)
             numbers.append(int(cursor.lastrowid or 0))
         if post.kind == "observation":
-            rows = [(number, *image) for number, image in zip(numbers, post.images, strict=True)]
+            rows = [(number, *image) for number, image in zip(numbers, images, strict=True)]
             self._db.executemany("INSERT INTO images VALUES (?, ?, ?)", rows)
             self._db.execute("UPDATE totals SET value = value + ?", (len(numbers),))
         return numbers
@@ -147,7 +155,7 @@ class Journal:
 
     def pixels(self, first: int, last: int) -> dict[int, bytes]:
         """Pixels of the images of these entries, by number."""
-        return dict(self._rows("SELECT number, pixels FROM images WHERE number BETWEEN ? AND ?", first, last))
+        return dict(self.rows("SELECT number, pixels FROM images WHERE number BETWEEN ? AND ?", first, last))
 
     def prune(self, covered: int) -> None:
         """Delete old images and entries, up to `covered`, which all checkpoints contain.
@@ -216,13 +224,13 @@ class Journal:
             raise MovedError(self._path)
 
     def entries(self, where: str, *values: int | str) -> list[Entry]:
-        return [_entry(*row) for row in self._rows(f"SELECT {COLUMNS} FROM entries {where}", *values)]
+        return [_entry(*row) for row in self.rows(f"SELECT {COLUMNS} FROM entries {where}", *values)]
 
     def one(self, query: str, *values: int | str) -> Any:
-        rows = self._rows(query, *values)
+        rows = self.rows(query, *values)
         return rows[0][0] if rows else None
 
-    def _rows(self, query: str, *values: int | str) -> list[Any]:
+    def rows(self, query: str, *values: int | str) -> list[Any]:
         with self._lock:
             try:
                 return self._db.execute(query, values).fetchall()

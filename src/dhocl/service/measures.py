@@ -55,6 +55,7 @@ class Counts(Collector):
         yield CounterMetricFamily("dhocl_deleted", "Learned observations that were deleted.", found["deleted"])
         yield CounterMetricFamily("dhocl_relabelled", "Observations that were relabelled.", found["relabelled"])
         yield GaugeMetricFamily("dhocl_queued", "Entries that wait to be applied.", found["queued"])
+        yield GaugeMetricFamily("dhocl_pool", "Images without a label.", found["pool"])
         yield _by_rank(GaugeMetricFamily, "dhocl_classes", "Known classes.", found["classes"])
         for kind, name, about, key in (
             (CounterMetricFamily, "dhocl_seen", "Observations evaluated at a rank.", "seen"),

@@ -44,7 +44,7 @@ def _event(number: int, event: Event, ranks: list[str]) -> dict[str, Any]:
     return content
 
 
-def metrics(snapshot: Snapshot, accepted: int, queued: int, per_second: float) -> dict[str, Any]:
+def metrics(snapshot: Snapshot, accepted: int, queued: int, per_second: float, pool: int) -> dict[str, Any]:
     taxonomy = snapshot.taxonomy
     classes = dict.fromkeys(snapshot.ranks, 0)
     for node, label in enumerate(taxonomy.labels):
@@ -57,6 +57,7 @@ def metrics(snapshot: Snapshot, accepted: int, queued: int, per_second: float) -
         "relabelled": snapshot.relabelled,
         "queued": queued,
         "per_second": round(per_second, 2),
+        "pool": pool,
         "ranks": snapshot.progress,
         "history": snapshot.history,
         "classes": classes,

@@ -82,6 +82,33 @@ class Predictions(BaseModel):
     predictions: list[Prediction]
 
 
+class Pooled(BaseModel):
+    accepted: list[int] = Field(description="Id of each image, in the order of the request.")
+    pool: int = Field(description="Images in the pool, including these.")
+
+
+class Suggestion(BaseModel):
+    id: int
+    thumbnail: str = Field(description="Address of a small picture.")
+    rank: str = Field(description="Rank at which a label would teach most. Another rank is accepted, too.")
+    guess: Guess | None = Field(description="The most probable class of that rank; null if none is known.")
+    path: list[Node] = Field(description="The most probable path, coarsest first; empty if nothing is learned.")
+    score: float = Field(description="Doubted images like it, that nothing else covers. The list is sorted by it.")
+    uncertainty: float = Field(ge=0, le=1, description="Probability that the path is wrong.")
+    novelty: float = Field(ge=0, le=1, description="1 - similarity to the nearest image that was learned.")
+
+
+class Suggestions(BaseModel):
+    suggestions: list[Suggestion] = Field(description="Best first; fewer than asked for if the pool has fewer.")
+    considered: int = Field(description="Images that were compared. Features of the others are still computed.")
+    pool: int = Field(description="Images in the pool.")
+
+
+class Labelled(BaseModel):
+    accepted: int = Field(description="Entry number of the observation.")
+    queued: int = Field(description="Entries that wait to be applied, including this one.")
+
+
 class Link(Strict):
     """Put `child` below `parent`, and replace a parent that it has."""
 
@@ -169,6 +196,7 @@ class Metrics(BaseModel):
     relabelled: int
     queued: int
     per_second: float
+    pool: int = Field(description="Images without a label.")
     ranks: dict[str, RankMetrics]
     history: list[dict[str, Any]]
     classes: dict[str, int]

@@ -20,6 +20,7 @@ from dhocl.model import Model, Revision
 from dhocl.service.progress import Progress
 
 COUNTS = ("applied", "step", "learned", "refused", "deleted", "relabelled")
+NOTHING: dict[str, Any] = {"ranks": {}, "path": []}  # prediction before anything is learned
 
 
 class ServedModel:
@@ -167,6 +168,28 @@ class Snapshot:
         """A prediction per image; `answer` is the deepest class of the path with at least its confidence."""
         beliefs = self._reader.beliefs(as_tensor(images))
         return [describe(beliefs, row, self.taxonomy, self.ranks, least) for row, least in enumerate(confidence)]
+
+    def frozen_features(self, x: Tensor) -> Tensor | None:
+        """(n, 3, size, size) uint8 -> (n, D), the same in all snapshots; None if the network is trained."""
+        return self._reader.learner.frozen_features(x)
+
+    def suggest(self, x: Tensor, count: int) -> list[tuple[int, dict[str, Any]]]:
+        """Rows of the images to label next, best first, with rank, scores and prediction.
+
+        x: (n, 3, size, size) uint8, or their `frozen_features`.
+        """
+        found = self._reader.suggest(x, count)
+        rows = [each.row for each in found]
+        beliefs = self._reader.beliefs(x[rows]) if rows and len(self.taxonomy) else None
+        suggested = []
+        for place, each in enumerate(found):
+            rank, shown = self.ranks[each.level], NOTHING
+            if beliefs is not None:
+                shown = describe(beliefs, place, self.taxonomy, self.ranks, 0.0)
+            about = {"rank": rank, "guess": shown["ranks"].get(rank), "path": shown["path"]}
+            scores = {"score": each.score, "uncertainty": each.uncertainty, "novelty": each.novelty}
+            suggested.append((each.row, about | scores))
+        return suggested
 
 
 def as_array(pixels: bytes, size: int) -> np.ndarray:

@@ -21,6 +21,7 @@ from dhocl.service.journal import Journal, Post
 from dhocl.service.keeper import Keeper, Pace
 from dhocl.service.live import Live
 from dhocl.service.measures import Measures
+from dhocl.service.pool import Pool
 from dhocl.service.served import ServedModel
 
 
@@ -54,6 +55,7 @@ class Service:
         self.ranks = served.ranks
         self.method = str(served.model.config.to_json()["method"])
         self.image_size = served.model.config.image_size
+        self.pool = Pool(self.journal, limits.pool)
         keeper = Keeper(folder / "checkpoints", self.journal, pace, served)
         self.engine = Engine(served, self.journal, keeper, self._announce, self.measures.batches.time)
         self._asking = AskingThread(source, lambda: self.engine.snapshot.taxonomy, self._answered) if source else None
@@ -73,7 +75,7 @@ class Service:
 
     def metrics(self) -> dict[str, Any]:
         engine, journal = self.engine, self.journal
-        return reports.metrics(engine.snapshot, journal.observations, journal.queued, engine.per_second)
+        return reports.metrics(engine.snapshot, journal.observations, journal.queued, engine.per_second, len(self.pool))
 
     def _answered(self, answer: list[Statement]) -> None:
         """Append an answer of a source to the journal, like everything that changes the model."""

@@ -31,7 +31,7 @@ class Together(Generic[T, R]):
         self._most = most
         self._waiting: deque[tuple[T, asyncio.Future[R]]] = deque()
         self._working: asyncio.Task[None] | None = None
-        self._thread = anyio.CapacityLimiter(1)
+        self.thread = anyio.CapacityLimiter(1)
 
     async def __call__(self, item: T) -> R:
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
@@ -58,7 +58,7 @@ class Together(Generic[T, R]):
 
     async def _call(self, items: list[T], futures: list[asyncio.Future[R]]) -> None:
         try:
-            results = await anyio.to_thread.run_sync(self._handle, items, limiter=self._thread)
+            results = await anyio.to_thread.run_sync(self._handle, items, limiter=self.thread)
             found = list(zip(futures, results, strict=True))
         except Exception as error:
             for future in futures:

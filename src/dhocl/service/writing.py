@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, NamedTuple
 
+import anyio
 from fastapi import FastAPI, HTTPException, Query, Request
 
 from dhocl.core.errors import InputError
@@ -27,6 +28,14 @@ AT_ONCE = 64  # images that are predicted at once, and entries that are written 
 Accept = Callable[[Post], Awaitable[list[int]]]
 
 
+class Writing(NamedTuple):
+    """What other routes that write share."""
+
+    decoder: Decoder
+    accept: Accept
+    predictor: anyio.CapacityLimiter  # of the thread that predicts
+
+
 class Asked(NamedTuple):
     """Images to predict."""
 
@@ -34,8 +43,7 @@ class Asked(NamedTuple):
     confidence: float
 
 
-def add_writing(app: FastAPI, service: Service) -> Accept:
-    """Returns the function that appends entries to the journal."""
+def add_writing(app: FastAPI, service: Service) -> Writing:
     limits = service.limits
     decoder = Decoder(service.image_size, limits.pixels)
     texts = _list({"type": "string"})
@@ -55,10 +63,10 @@ def add_writing(app: FastAPI, service: Service) -> Accept:
     async def accept(post: Post) -> list[int]:
         if not service.engine.alive:
             raise HTTPException(503, "learning has stopped: see the log of the service")
-        with _journal_errors():
+        with journal_errors():
             numbers = await appended(post)
         if numbers is None:
-            _check_room(len(post.contents), service)
+            check_room(len(post.contents), service)
             raise HTTPException(429, "the queue is full", {"Retry-After": "1"})
         service.engine.wake()
         return numbers
@@ -68,7 +76,7 @@ def add_writing(app: FastAPI, service: Service) -> Accept:
         status_code=202,
         response_model=schema.Accepted,
         responses=problems(403, 408, 409, 413, 415, 503),
-        openapi_extra=_images_body(
+        openapi_extra=images_body(
             {"name": texts, "rank": texts},
             "observations",
             schema.Observation.model_json_schema(),
@@ -81,8 +89,8 @@ def add_writing(app: FastAPI, service: Service) -> Accept:
         for place, observation in enumerate(given):
             check_rank(observation.rank, service.ranks, f"observation {place}")
         check_classes({(observation.name, observation.rank) for observation in given}, service)
-        _check_room(len(given), service)
-        with _refusals():
+        check_room(len(given), service)
+        with refusals():
             decoded = await decoder.decode([observation.image for observation in given])
         contents = [{"name": o.name, "rank": o.rank} | ({"observer": o.observer} if o.observer else {}) for o in given]
         numbers = await accept(Post("observation", contents, decoded))
@@ -92,14 +100,14 @@ def add_writing(app: FastAPI, service: Service) -> Accept:
         "/predict",
         response_model=schema.Predictions,
         responses=problems(403, 408, 409, 413, 415),
-        openapi_extra=_images_body({}, "images", {"type": "string", "contentEncoding": "base64"}),
+        openapi_extra=images_body({}, "images", {"type": "string", "contentEncoding": "base64"}),
     )
     async def predict(
         request: Request, confidence: Annotated[float, Query(ge=0, le=1, allow_inf_nan=False)] = 0.0
     ) -> dict[str, Any]:
         """Predict images at every rank."""
         contents = await read_images(request, limits)
-        with _refusals():
+        with refusals():
             pixels = await decoder.pixels(contents)
         if not len(service.engine.snapshot.taxonomy):
             raise HTTPException(409, "nothing is learned yet: post observations first")
@@ -127,7 +135,7 @@ def add_writing(app: FastAPI, service: Service) -> Accept:
         numbers = await accept(Post("revision", [content]))
         return {"accepted": numbers[0]}
 
-    return accept
+    return Writing(decoder, accept, predicted.thread)
 
 
 def check_rank(rank: str, ranks: list[str], what: str) -> None:
@@ -145,7 +153,7 @@ def check_classes(named: set[tuple[str, str]], service: Service) -> None:
         )
 
 
-def _check_room(count: int, service: Service) -> None:
+def check_room(count: int, service: Service) -> None:
     queued = service.journal.queued
     if count > service.limits.queue:
         raise HTTPException(413, f"{count} observations: send at most {service.limits.queue}, the size of the queue")
@@ -156,7 +164,7 @@ def _check_room(count: int, service: Service) -> None:
 
 
 @contextmanager
-def _journal_errors() -> Iterator[None]:
+def journal_errors() -> Iterator[None]:
     try:
         yield
     except MovedError:
@@ -168,7 +176,7 @@ def _journal_errors() -> Iterator[None]:
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
+def refusals() -> Iterator[None]:
     """Statuses of images that are refused."""
     try:
         yield
@@ -180,7 +188,7 @@ def _refusals() -> Iterator[None]:
         raise HTTPException(422, str(error)) from None
 
 
-def _images_body(
+def images_body(
     multipart: dict[str, Any], name: str, item: dict[str, Any], optional: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """OpenAPI description of a request with images: a form with more fields, or JSON with a list of items."""
