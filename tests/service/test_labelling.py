@@ -144,6 +144,16 @@ def test_a_label_moves_the_image_in_one_transaction(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_a_removed_image_is_not_on_disk(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.sqlite")
+    pool, (image, *_) = Pool(journal, 9), images(1)
+    (number,) = pool.add([image])
+    assert pool.remove(number)
+    assert not any(image.pixels[:200] in path.read_bytes() for path in tmp_path.iterdir())
+    assert not pool.remove(number)
+    journal.close()
+
+
 def test_a_journal_without_a_pool_gets_one(tmp_path: Path) -> None:
     Journal(tmp_path / "journal.sqlite").close()
     with sqlite3.connect(tmp_path / "journal.sqlite") as db:

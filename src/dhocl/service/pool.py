@@ -53,9 +53,11 @@ class Pool:
         return numbers
 
     def remove(self, number: int) -> bool:
-        """Whether it was there."""
+        """Remove an image from the disk, too. Whether it was there."""
         with self._journal.transaction() as db:
-            return db.execute("DELETE FROM pool WHERE id = ?", (number,)).rowcount > 0
+            found = db.execute("DELETE FROM pool WHERE id = ?", (number,)).rowcount > 0
+        self._journal.clear_log()
+        return found
 
     def ids(self) -> list[int]:
         """Oldest first."""
