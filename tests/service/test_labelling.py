@@ -146,7 +146,7 @@ def test_a_label_moves_the_image_in_one_transaction(tmp_path: Path) -> None:
 
 def test_a_removed_image_is_not_on_disk(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.sqlite")
-    pool, (image, *_) = Pool(journal, 9), images(1)
+    pool, image = Pool(journal, 9), decode(images(1)[0], 32, 10**6)
     (number,) = pool.add([image])
     assert pool.remove(number)
     assert not any(image.pixels[:200] in path.read_bytes() for path in tmp_path.iterdir())
