@@ -70,11 +70,12 @@ def test_results_go_to_a_table_or_to_json_in_the_order_of_the_files(
     expected = Classifier.load(model).predict(sorted(new.glob("*.png")), top=2)
     for row, entry, found in zip(rows, entries, expected, strict=True):
         assert row["path"] == entry["image"]
-        assert {level: row[level] for level in found.path} == found.path == entry["path"]
+        assert {level: row[level] for level in found.path} == found.path
+        assert {node["rank"]: node["name"] for node in entry["path"]} == found.path
         for level, guess in found.levels.items():
             assert float(row[f"{level}_probability"]) == pytest.approx(guess.probability, abs=2e-4)
             assert row[f"{level}_2"] == found.alternatives[level][0].name
-            assert entry["ranks"][level]["alternatives"][0]["name"] == found.alternatives[level][0].name
+            assert entry["alternatives"][level][0]["name"] == found.alternatives[level][0].name
         answer = list(found.sure(0.8).items())[-1]
         assert (row["rank"], row["answer"]) == (answer[0], answer[1].name)
         assert (entry["answer"]["rank"], entry["answer"]["name"]) == (answer[0], answer[1].name)

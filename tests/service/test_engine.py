@@ -22,7 +22,7 @@ from dhocl.service.bodies import Limits
 from dhocl.service.images import pixels
 from dhocl.service.journal import Post
 from dhocl.service.keeper import Pace
-from dhocl.service.served import as_array
+from dhocl.service.served import Asked, as_array
 from dhocl.service.service import Service
 from tests.helpers.serving import OPTIONS, as_post, examples, leave, opened
 
@@ -223,12 +223,12 @@ def test_a_snapshot_stays_as_it_is(tmp_path: Path) -> None:
     observe(service, examples(40))
     work_off(service, 1)
     snapshot, image = service.engine.snapshot, np.full((32, 32, 3), 90, dtype=np.uint8)
-    before = snapshot.predict([image], [0.5]), snapshot.taxonomy.dumps(), snapshot.progress
+    before = snapshot.predict([image], [Asked(1, 0.5)]), snapshot.taxonomy.dumps(), snapshot.progress
     revise(service, **LINK)
     observe(service, [(examples(1)[0][0], f"new {n}", "species") for n in range(20)])
     work_off(service)
-    assert service.engine.snapshot.predict([image], [0.5]) != before[0]
-    assert (snapshot.predict([image], [0.5]), snapshot.taxonomy.dumps(), snapshot.progress) == before
+    assert service.engine.snapshot.predict([image], [Asked(1, 0.5)]) != before[0]
+    assert (snapshot.predict([image], [Asked(1, 0.5)]), snapshot.taxonomy.dumps(), snapshot.progress) == before
     leave(service)
 
 

@@ -24,9 +24,7 @@ def test_it_learns_and_predicts(taught: httpx.Client) -> None:
     files = [("image", ("x.png", image, "image/png")) for image, _, _ in test]
     found = taught.post("/predict", files=files).json()["predictions"]
     assert len(found) == len(test)
-    right = [
-        prediction["ranks"]["species"]["name"] == name for prediction, (_, name, _) in zip(found, test, strict=True)
-    ]
+    right = [prediction["path"][1]["name"] == name for prediction, (_, name, _) in zip(found, test, strict=True)]
     assert sum(right) >= 0.9 * len(right)
     for prediction in found:
         path = prediction["path"]
@@ -34,7 +32,31 @@ def test_it_learns_and_predicts(taught: httpx.Client) -> None:
         assert TREE[path[1]["name"]] == path[0]["name"]
         assert 0 < path[1]["probability"] <= path[0]["probability"] <= 1
         assert prediction["answer"] == path[1]
-        assert all(0 < guess["probability"] <= 1 for guess in prediction["ranks"].values())
+        assert prediction["alternatives"] == {"kind": [], "species": []}, "none unless asked for"
+
+
+def test_alternatives_and_ranks_by_themselves_on_request(taught: httpx.Client) -> None:
+    """As in Python: the same model, read while the service runs."""
+    image = {"image": ("x.png", examples(2, seed=7)[1][0])}
+
+    def ask(**options: Any) -> dict[str, Any]:
+        (found,) = taught.post("/predict", files=image, params=options).json()["predictions"]
+        return dict(found)
+
+    plain, more, alone = ask(), ask(top=3), ask(top=3, decode="level")
+    assert (more["path"], more["answer"]) == (plain["path"], plain["answer"])
+    assert "ranks" not in more
+    assert [len(more["alternatives"][rank]) for rank in ("kind", "species")] == [1, 2]
+    chances = [more["path"][1], *more["alternatives"]["species"]]
+    assert sum(guess["probability"] for guess in chances) <= 1 + 1e-5
+    assert chances[0]["name"] not in [guess["name"] for guess in chances[1:]]
+    assert (alone["path"], alone["answer"]) == (plain["path"], plain["answer"])
+    assert "alternatives" not in alone
+    assert [len(alone["ranks"][rank]) for rank in ("kind", "species")] == [2, 3]
+    assert sum(guess["probability"] for guess in alone["ranks"]["kind"]) == pytest.approx(1, abs=1e-5)
+    refused = taught.post("/predict", files=image, params={"decode": "tree"})
+    assert (refused.status_code, refused.json()["detail"]) == (422, "decode: Input should be 'level' or 'path'")
+    assert taught.post("/predict", files=image, params={"top": 101}).status_code == 422
 
 
 def test_an_answer_is_as_deep_as_it_is_sure(taught: httpx.Client) -> None:
@@ -52,10 +74,10 @@ def test_requests_that_wait_together_get_their_own_predictions(
     given = [(examples(n % 3 + 1, seed=n), n % 2 / 2) for n in range(12)]
     sizes, predict = [], Snapshot.predict
 
-    def slow(snapshot: Snapshot, images: Any, confidence: Any) -> Any:
+    def slow(snapshot: Snapshot, images: Any, asked: Any) -> Any:
         sizes.append(len(images))
         time.sleep(0.2)  # meanwhile, others gather
-        return predict(snapshot, images, confidence)
+        return predict(snapshot, images, asked)
 
     def ask(request: tuple[list[tuple[bytes, str, str]], float]) -> list[Any]:
         files = [("image", ("x", image)) for image, _, _ in request[0]]

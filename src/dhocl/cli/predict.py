@@ -50,7 +50,7 @@ def predict(
     classifier, given = open_model(model), Photos(photos)
     total, done, skipped = given.count(), 0, 0
     with ExitStack() as stack:
-        write = stack.enter_context(open_writer(out, classifier.levels, confidence, top))
+        write = stack.enter_context(open_writer(out, classifier.levels, confidence, top, decode))
         show = stack.enter_context(progress("predicting", total, quiet=out is None and sys.stdout.isatty()))
         try:
             for done, found in enumerate(predict_files(classifier, given, decode=decode, top=top), 1):

@@ -99,6 +99,10 @@ class Beliefs(NamedTuple):
     posterior: Tensor  # (B, paths)
     paths: Tensor  # (paths, levels) columns, -1 where a path has no class
 
+    def rows(self, rows: slice) -> Beliefs:
+        """Of some of the images."""
+        return Beliefs({level: p[rows] for level, p in self.levels.items()}, self.posterior[rows], self.paths)
+
     def marginal(self, row: int, place: int, column: int) -> float:
         """Probability of one class: the sum over the known paths through it. A parent's is never below a child's."""
         return float(self.posterior[row, self.paths[:, place] == column].sum())

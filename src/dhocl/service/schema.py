@@ -64,9 +64,14 @@ class Foreseen(Guess):
 
 
 class Prediction(BaseModel):
-    ranks: dict[str, Guess] = Field(description="The most probable class of each rank, with ranks as independent.")
-    path: list[Node] = Field(description="The most probable consistent path, coarsest first.")
+    path: list[Node] = Field(description="The most probable path of the tree, coarsest first.")
     answer: Node | None = Field(description="The deepest node of the path with at least the requested confidence.")
+    alternatives: dict[str, list[Guess]] = Field(
+        default={}, description="With decode=path: the next best classes of each rank, `top` with that on the path."
+    )
+    ranks: dict[str, list[Guess]] = Field(
+        default={}, description="With decode=level: the `top` best classes of each rank, with ranks as independent."
+    )
 
 
 class Predictions(BaseModel):

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dhocl.classifier.prediction import name_predictions
 from dhocl.core import checkpoint
-from dhocl.core.decode import Beliefs
+from dhocl.core.decode import Beliefs, Decoding
 from dhocl.core.errors import InputError, usable
 from dhocl.core.taxonomy import UNKNOWN, Label, Taxonomy
 from dhocl.knowledge.source import from_json
@@ -124,6 +125,15 @@ class ServedModel:
             return served
 
 
+class Asked(NamedTuple):
+    """What a request wants to know of its images."""
+
+    images: int
+    confidence: float = 0.0  # least probability of the answer
+    top: int = 1  # classes per rank
+    decode: Decoding = "path"
+
+
 class Snapshot:
     """A served model after a micro-batch. It never changes, so any thread may read it.
 
@@ -142,10 +152,15 @@ class Snapshot:
         self.progress = served.progress.summary()
         self.history = served.progress.history
 
-    def predict(self, images: Sequence[np.ndarray], confidence: Sequence[float]) -> list[dict[str, Any]]:
-        """A prediction per image; `answer` is the deepest class of the path with at least its confidence."""
-        beliefs = self._reader.beliefs(as_tensor(images))
-        return [describe(beliefs, row, self.taxonomy, self.ranks, least) for row, least in enumerate(confidence)]
+    def predict(self, images: Sequence[np.ndarray], asked: Sequence[Asked]) -> list[list[dict[str, Any]]]:
+        """The predictions of each request, whose images follow one another."""
+        beliefs, found, start = self._reader.beliefs(as_tensor(images)), [], 0
+        for each in asked:
+            part = beliefs.rows(slice(start, start + each.images))
+            named = name_predictions(part, self.taxonomy, self.ranks, each.decode, each.top)
+            found.append([prediction.to_json(each.confidence, each.decode) for prediction in named])
+            start += each.images
+        return found
 
 
 def as_array(pixels: bytes, size: int) -> np.ndarray:
@@ -156,26 +171,3 @@ def as_array(pixels: bytes, size: int) -> np.ndarray:
 def as_tensor(images: Sequence[np.ndarray]) -> Tensor:
     """n images (size, size, 3) uint8 -> (n, 3, size, size)."""
     return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous()
-
-
-def describe(beliefs: Beliefs, row: int, taxonomy: Taxonomy, names: list[str], confidence: float) -> dict[str, Any]:
-    """The prediction of one image; `names` are the ranks by level."""
-
-    def guess(level: int, column: int, probability: float) -> dict[str, Any]:
-        label = taxonomy.labels[int(taxonomy.nodes(level)[column])]
-        return {"rank": names[level], "name": label.name, "probability": min(1.0, probability)}
-
-    tops = {level: p[row].max(0) for level, p in beliefs.levels.items()}
-    ranks = [guess(level, int(top.indices), float(top.values)) for level, top in tops.items()]
-    best = beliefs.paths[torch.argmax(beliefs.posterior[row])].tolist()
-    path = [
-        guess(level, column, beliefs.marginal(row, place, column))
-        for place, (level, column) in enumerate(zip(taxonomy.levels, best, strict=True))
-        if column != UNKNOWN
-    ]
-    sure = [node for node in path if node["probability"] >= confidence]
-    return {
-        "ranks": {found.pop("rank"): found for found in ranks},
-        "path": path,
-        "answer": sure[-1] if sure else None,
-    }

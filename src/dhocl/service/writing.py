@@ -6,10 +6,11 @@ import math
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query, Request
 
+from dhocl.core.decode import Decoding
 from dhocl.core.errors import InputError
 from dhocl.core.taxonomy import Label
 from dhocl.service import images, schema
@@ -17,18 +18,12 @@ from dhocl.service.bodies import read_images, read_observations
 from dhocl.service.decoding import Decoder
 from dhocl.service.journal import MovedError, Post
 from dhocl.service.schema import problems
-from dhocl.service.served import as_array
+from dhocl.service.served import Asked, as_array
 from dhocl.service.service import Service
 from dhocl.service.together import Together
 
+MOST = 100  # classes per rank in a prediction
 AT_ONCE = 64  # images that are predicted at once, and entries that are written at once
-
-
-class Asked(NamedTuple):
-    """Images to predict."""
-
-    pixels: list[bytes]
-    confidence: float
 
 
 def add_writing(app: FastAPI, service: Service) -> None:
@@ -39,14 +34,12 @@ def add_writing(app: FastAPI, service: Service) -> None:
     def append(posts: list[Post]) -> list[list[int] | None]:
         return service.journal.append(posts, limits.queue)
 
-    def predictions(asked: list[Asked]) -> list[list[dict[str, Any]]]:
-        arrays = [as_array(pixels, service.image_size) for each in asked for pixels in each.pixels]
-        confidence = [each.confidence for each in asked for _ in each.pixels]
-        found = iter(service.engine.snapshot.predict(arrays, confidence))
-        return [[next(found) for _ in each.pixels] for each in asked]
+    def predictions(requests: list[tuple[list[bytes], Asked]]) -> list[list[dict[str, Any]]]:
+        arrays = [as_array(image, service.image_size) for pixels, _ in requests for image in pixels]
+        return service.engine.snapshot.predict(arrays, [asked for _, asked in requests])
 
     appended = Together(append, lambda post: len(post.contents), AT_ONCE)
-    predicted = Together(predictions, lambda asked: len(asked.pixels), AT_ONCE)
+    predicted = Together(predictions, lambda request: len(request[0]), AT_ONCE)
 
     async def accept(post: Post) -> list[int]:
         if not service.engine.alive:
@@ -84,19 +77,23 @@ def add_writing(app: FastAPI, service: Service) -> None:
     @app.post(
         "/predict",
         response_model=schema.Predictions,
+        response_model_exclude_unset=True,
         responses=problems(403, 408, 409, 413, 415),
         openapi_extra=_images_body({}, "images", {"type": "string", "contentEncoding": "base64"}),
     )
     async def predict(
-        request: Request, confidence: Annotated[float, Query(ge=0, le=1, allow_inf_nan=False)] = 0.0
+        request: Request,
+        confidence: Annotated[float, Query(ge=0, le=1, allow_inf_nan=False)] = 0.0,
+        top: Annotated[int, Query(ge=1, le=MOST)] = 1,
+        decode: Decoding = "path",
     ) -> dict[str, Any]:
-        """Predict images at every rank."""
+        """Predict images: the most probable path of the tree, and the answer, its deepest class that is sure."""
         contents = await read_images(request, limits)
         with _refusals():
             pixels = await decoder.pixels(contents)
         if not len(service.engine.snapshot.taxonomy):
             raise HTTPException(409, "nothing is learned yet: post observations first")
-        return {"predictions": await predicted(Asked(pixels, confidence))}
+        return {"predictions": await predicted((pixels, Asked(len(pixels), confidence, top, decode)))}
 
     @app.post(
         "/taxonomy",
