@@ -89,6 +89,27 @@ def test_confidence_decides_how_deep_the_answer_is(
         assert f"kind unsure ({kind} " in line or f"{kind} 1.00; species unsure" in line
 
 
+def test_only_classes_that_may_occur(
+    model: Path,
+    new: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ask = ["predict", str(model), str(new), "--confidence", "0"]
+    _, printed, _ = command(capsys, monkeypatch, *ask, "--within", "fish")
+    assert all(": fish 1.00 > " in line for line in printed.splitlines())
+    (tmp_path / "list.csv").write_text("scientificName,taxonRank\ncrow,species\ndodo,species\n")
+    among = ["--among", str(tmp_path / "list.csv")]
+    _, printed, _ = command(capsys, monkeypatch, *ask, *among)
+    assert all(line.endswith(": bird 1.00 > crow 1.00") for line in printed.splitlines())
+    assert caplog.text.count("1 of 2 names are not known to the model: 'dodo'") == 1
+    code, _, errors = command(capsys, monkeypatch, *ask, *among, "--within", "fish")
+    assert code == 2
+    assert "no known path is inside --within fish and --among" in errors
+
+
 def test_images_that_can_not_be_read_are_listed_and_skipped(
     model: Path, new: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

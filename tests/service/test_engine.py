@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from dhocl import Classifier, InputError, Label, Model
+from dhocl.classifier.restriction import Allowed, Restriction
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.knowledge import Synonym
 from dhocl.service import journal
@@ -223,6 +224,10 @@ def test_a_snapshot_stays_as_it_is(tmp_path: Path) -> None:
     observe(service, examples(40))
     work_off(service, 1)
     snapshot, image = service.engine.snapshot, np.full((32, 32, 3), 90, dtype=np.uint8)
+    nothing = Restriction((Allowed(frozenset()),), asked="`among`")
+    alone, problem, third = snapshot.predict([image] * 3, [Asked(1), Asked(1, restriction=nothing), Asked(1)])
+    assert isinstance(problem, InputError)
+    assert alone == third, "a request without possible classes does not fail the others"
     before = snapshot.predict([image], [Asked(1, 0.5)]), snapshot.taxonomy.dumps(), snapshot.progress
     revise(service, **LINK)
     observe(service, [(examples(1)[0][0], f"new {n}", "species") for n in range(20)])

@@ -59,6 +59,30 @@ def test_alternatives_and_ranks_by_themselves_on_request(taught: httpx.Client) -
     assert taught.post("/predict", files=image, params={"top": 101}).status_code == 422
 
 
+def test_restricted_answers(taught: httpx.Client) -> None:
+    files = [("image", ("x.png", image)) for image, _, _ in examples(8, seed=5)]
+
+    def ask(**options: Any) -> httpx.Response:
+        return taught.post("/predict", files=files, params=options)
+
+    for found in ask(within="fish", top=4).json()["predictions"]:
+        assert found["path"][0]["name"] == "fish"
+        assert found["path"][0]["probability"] == pytest.approx(1)
+        assert {found["path"][1]["name"], found["alternatives"]["species"][0]["name"]} == {"cod", "carp"}
+    among = ask(among=["robin", "species:carp", "dodo"]).json()
+    assert {found["path"][1]["name"] for found in among["predictions"]} <= {"robin", "carp"}
+    assert among["unknown"] == ["dodo"]
+    assert "unknown" not in ask(within="fish").json()
+    for options, problem in [
+        ({"within": "fisch"}, "within fisch: no such class; did you mean fish?"),
+        ({"within": "bird", "among": ["cod"]}, "no known path is inside within bird and among: leave one of them out"),
+        ({"among": ["dodo"]}, "among: 1 of 1 names are not known to the model: 'dodo': give names that it knows"),
+    ]:
+        answer = ask(**options)
+        assert (answer.status_code, answer.json()["detail"]) == (422, problem)
+    assert ask(among=["robin"] * 1001).status_code == 422
+
+
 def test_an_answer_is_as_deep_as_it_is_sure(taught: httpx.Client) -> None:
     image = {"image": ("x.png", examples(2, seed=7)[1][0])}
     path = taught.post("/predict", files=image).json()["predictions"][0]["path"]

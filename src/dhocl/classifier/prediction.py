@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from dhocl.core.decode import Beliefs, Choice, Decoding
@@ -108,8 +109,8 @@ def name_predictions(
         found.append(
             Prediction(
                 {ranks[level]: along[level][row] for level in known},
-                {ranks[level]: guesses[row][0] for level, guesses in ranked.items()},
-                {ranks[level]: tuple(guesses[row][1:]) for level, guesses in ranked.items()},
+                {ranks[level]: guesses[row][0] for level, guesses in ranked.items() if guesses[row]},
+                {ranks[level]: tuple(guesses[row][1:]) for level, guesses in ranked.items() if guesses[row]},
             )
         )
     return found
@@ -125,10 +126,9 @@ def _named(columns: Tensor, p: Tensor, level: int, taxonomy: Taxonomy) -> list[l
 
 
 def _best(choice: Choice, level: int, taxonomy: Taxonomy, top: int) -> list[list[Guess]]:
-    """For each image the chosen class, then the next best ones."""
+    """For each image the chosen class, then the next best ones. None if no class of the level is possible."""
     own = choice.column[:, None]  # (B, 1)
-    others = choice.p.scatter(1, own, -1.0).topk(min(top - 1, choice.p.shape[1] - 1))
-    chosen = _named(own, choice.p.gather(1, own), level, taxonomy)
-    rest = _named(others.indices, others.values, level, taxonomy)
-    pairs = zip(chosen, rest, strict=True)
-    return [first + [guess for guess in more if guess.probability > 0] for first, more in pairs]
+    others = choice.p.scatter(1, own, -1.0).topk(min(top, choice.p.shape[1]) - 1)
+    columns = torch.cat([own, others.indices], 1)
+    named = _named(columns, choice.p.gather(1, columns), level, taxonomy)
+    return [[guess for guess in guesses if guess.probability > 0] for guesses in named]

@@ -25,6 +25,12 @@ def predict(
         float, typer.Option(min=0, max=1, help="Least probability of the answer: the deepest rank that reaches it.")
     ] = 0.8,
     top: Annotated[int, typer.Option(help="Classes per rank: the predicted one and its alternatives.")] = 3,
+    within: Annotated[
+        str | None, typer.Option(help="Only classes of this clade, such as Corvidae or family:Corvidae.")
+    ] = None,
+    among: Annotated[
+        Path | None, typer.Option(help="Only classes listed here: a name per line, or a Darwin Core checklist.")
+    ] = None,
     decode: Annotated[
         Literal["path", "level"],
         typer.Option(help="path: the ranks lie on one path of the tree; level: each rank by itself."),
@@ -49,11 +55,12 @@ def predict(
     prepare()
     classifier, given = open_model(model), Photos(photos)
     total, done, skipped = given.count(), 0, 0
+    predicted = predict_files(classifier, given, decode=decode, top=top, within=within, among=among)
     with ExitStack() as stack:
         write = stack.enter_context(open_writer(out, classifier.levels, confidence, top, decode))
         show = stack.enter_context(progress("predicting", total, quiet=out is None and sys.stdout.isatty()))
         try:
-            for done, found in enumerate(predict_files(classifier, given, decode=decode, top=top), 1):
+            for done, found in enumerate(predicted, 1):
                 write(found)
                 show(done)
                 if found.problem:

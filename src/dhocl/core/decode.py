@@ -38,7 +38,7 @@ def known_paths(taxonomy: Taxonomy) -> Tensor:
 
     def look() -> Tensor:
         leaves = [n for n in range(len(taxonomy)) if taxonomy.accepted(n) == n and not taxonomy.children(n)]
-        return taxonomy.paths[torch.tensor(leaves)]
+        return taxonomy.paths[torch.tensor(leaves, dtype=torch.long)]
 
     return taxonomy.derived("known paths", look)
 
@@ -141,6 +141,28 @@ class Beliefs(NamedTuple):
             p = torch.where(none[:, None], marginals[level], p)
             found[level] = Choice(p, torch.where(none, p.argmax(1), column))
         return found
+
+
+def restricted(beliefs: Beliefs, inside: Tensor) -> Beliefs:
+    """The same if only some of the known paths are possible: inside (paths,), at least one of them.
+
+    Their probabilities are divided by their sum. So are those of each level by itself, over the classes on these paths.
+    """
+    if inside.all():
+        return beliefs
+    paths, levels = beliefs.paths[inside], {}
+    for place, (level, p) in enumerate(beliefs.levels.items()):
+        there = torch.zeros(p.shape[1], dtype=torch.bool)
+        there[paths[paths[:, place] != UNKNOWN, place]] = True
+        levels[level] = _renormalised(p, there)
+    return Beliefs(levels, _renormalised(beliefs.posterior, inside)[:, inside], paths)
+
+
+def _renormalised(p: Tensor, kept: Tensor) -> Tensor:
+    """(B, C) -> (B, C) with 0 for what is not kept (C,). Uniform over the kept if none of them has a probability."""
+    p = p * kept
+    total = p.sum(1, keepdim=True)
+    return torch.where(total > 0, p / total, kept / kept.sum().clamp_min(1))
 
 
 def believe(levels: dict[int, Tensor], taxonomy: Taxonomy, coherent: bool = False) -> Beliefs:

@@ -76,6 +76,7 @@ class Prediction(BaseModel):
 
 class Predictions(BaseModel):
     predictions: list[Prediction]
+    unknown: list[str] = Field(default=[], description="Names of `among` that are not known.")
 
 
 class Link(Strict):

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from dhocl.classifier.prediction import name_predictions
+from dhocl.classifier.restriction import Restriction
 from dhocl.core import checkpoint
-from dhocl.core.decode import Beliefs, Decoding
+from dhocl.core.decode import Beliefs, Decoding, restricted
 from dhocl.core.errors import InputError, usable
 from dhocl.core.taxonomy import UNKNOWN, Label, Taxonomy
 from dhocl.knowledge.source import from_json
@@ -132,6 +133,7 @@ class Asked(NamedTuple):
     confidence: float = 0.0  # least probability of the answer
     top: int = 1  # classes per rank
     decode: Decoding = "path"
+    restriction: Restriction = Restriction()
 
 
 class Snapshot:
@@ -152,14 +154,20 @@ class Snapshot:
         self.progress = served.progress.summary()
         self.history = served.progress.history
 
-    def predict(self, images: Sequence[np.ndarray], asked: Sequence[Asked]) -> list[list[dict[str, Any]]]:
-        """The predictions of each request, whose images follow one another."""
-        beliefs, found, start = self._reader.beliefs(as_tensor(images)), [], 0
+    def predict(self, images: Sequence[np.ndarray], asked: Sequence[Asked]) -> list[list[dict[str, Any]] | InputError]:
+        """The predictions of each request, whose images follow one another; an error for one whose classes are none."""
+        beliefs, start = self._reader.beliefs(as_tensor(images)), 0
+        found: list[list[dict[str, Any]] | InputError] = []
         for each in asked:
-            part = beliefs.rows(slice(start, start + each.images))
-            named = name_predictions(part, self.taxonomy, self.ranks, each.decode, each.top)
-            found.append([prediction.to_json(each.confidence, each.decode) for prediction in named])
+            own = beliefs.rows(slice(start, start + each.images))
             start += each.images
+            try:
+                own = restricted(own, each.restriction.inside(self.taxonomy))
+            except InputError as error:
+                found.append(error)
+                continue
+            named = name_predictions(own, self.taxonomy, self.ranks, each.decode, each.top)
+            found.append([prediction.to_json(each.confidence, each.decode) for prediction in named])
         return found
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query, Request
 
+from dhocl.classifier.restriction import restrict
 from dhocl.core.decode import Decoding
 from dhocl.core.errors import InputError
 from dhocl.core.taxonomy import Label
@@ -17,13 +18,17 @@ from dhocl.service import images, schema
 from dhocl.service.bodies import read_images, read_observations
 from dhocl.service.decoding import Decoder
 from dhocl.service.journal import MovedError, Post
+from dhocl.service.names import LONGEST
 from dhocl.service.schema import problems
 from dhocl.service.served import Asked, as_array
 from dhocl.service.service import Service
 from dhocl.service.together import Together
 
 MOST = 100  # classes per rank in a prediction
+NAMES = 1000  # of a list of classes that may be predicted
 AT_ONCE = 64  # images that are predicted at once, and entries that are written at once
+
+Listed = Annotated[str, Query(min_length=1, max_length=2 * LONGEST)]  # with its rank
 
 
 def add_writing(app: FastAPI, service: Service) -> None:
@@ -34,7 +39,7 @@ def add_writing(app: FastAPI, service: Service) -> None:
     def append(posts: list[Post]) -> list[list[int] | None]:
         return service.journal.append(posts, limits.queue)
 
-    def predictions(requests: list[tuple[list[bytes], Asked]]) -> list[list[dict[str, Any]]]:
+    def predictions(requests: list[tuple[list[bytes], Asked]]) -> list[list[dict[str, Any]] | InputError]:
         arrays = [as_array(image, service.image_size) for pixels, _ in requests for image in pixels]
         return service.engine.snapshot.predict(arrays, [asked for _, asked in requests])
 
@@ -86,14 +91,22 @@ def add_writing(app: FastAPI, service: Service) -> None:
         confidence: Annotated[float, Query(ge=0, le=1, allow_inf_nan=False)] = 0.0,
         top: Annotated[int, Query(ge=1, le=MOST)] = 1,
         decode: Decoding = "path",
+        within: Listed | None = None,
+        among: Annotated[list[Listed] | None, Query(max_length=NAMES)] = None,
     ) -> dict[str, Any]:
         """Predict images: the most probable path of the tree, and the answer, its deepest class that is sure."""
         contents = await read_images(request, limits)
         with _refusals():
             pixels = await decoder.pixels(contents)
-        if not len(service.engine.snapshot.taxonomy):
+        tree = service.engine.snapshot.taxonomy
+        if not len(tree):
             raise HTTPException(409, "nothing is learned yet: post observations first")
-        return {"predictions": await predicted((pixels, Asked(len(pixels), confidence, top, decode)))}
+        with _refusals():
+            restriction = restrict(tree, service.ranks, within, among)
+            found = await predicted((pixels, Asked(len(pixels), confidence, top, decode, restriction)))
+            if isinstance(found, InputError):
+                raise found
+        return {"predictions": found} | ({"unknown": restriction.unknown} if among else {})
 
     @app.post(
         "/taxonomy",
@@ -157,7 +170,7 @@ def _journal_errors() -> Iterator[None]:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Statuses of images that are refused."""
+    """Statuses of images and names that are refused."""
     try:
         yield
     except images.TypeRefusedError as error:
@@ -165,7 +178,7 @@ def _refusals() -> Iterator[None]:
     except images.SizeRefusedError as error:
         raise HTTPException(413, str(error)) from None
     except InputError as error:
-        raise HTTPException(422, str(error)) from None
+        raise HTTPException(422, str(error).replace("`", "")) from None
 
 
 def _images_body(multipart: dict[str, Any], name: str, item: dict[str, Any]) -> dict[str, Any]:
