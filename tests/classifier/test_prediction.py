@@ -96,7 +96,7 @@ def test_a_path_is_consistent_and_its_probabilities_add_up(tree: Taxonomy) -> No
     weights = {"robin": 0.6 * 0.3, "crow": 0.6 * 0.25, "cod": 0.4 * 0.45}  # by hand
     chance = {name: weight / sum(weights.values()) for name, weight in weights.items()}
     content = found.to_json(0.5)
-    assert list(content) == ["path", "answer", "alternatives"]
+    assert list(content) == ["path", "answer", "new", "only", "familiar", "alternatives"]
     bird, robin = content["path"]
     assert bird == {"rank": "kind", "name": "bird", "probability": pytest.approx(chance["robin"] + chance["crow"])}
     assert robin == {"rank": "species", "name": "robin", "probability": pytest.approx(chance["robin"], abs=1e-6)}
@@ -134,3 +134,19 @@ def test_a_rank_that_the_path_does_not_reach_has_its_best_class_among_the_altern
     assert found.path == {"kind": "bird"}
     assert [guess["name"] for guess in content["alternatives"]["species"]] == ["cod"]
     assert content["alternatives"]["kind"] == []
+
+
+def test_the_answer_ends_above_what_is_new(tree: Taxonomy) -> None:
+    beliefs = believe({0: torch.tensor([[0.9, 0.1]]), 1: torch.tensor([[0.8, 0.1, 0.1]])}, tree)
+    strange = beliefs._replace(familiar={0: torch.tensor([0.4]), 1: torch.tensor([0.03])})
+    (found,) = name_predictions(strange, tree, ("kind", "species"))
+    assert (found.new, found.note) == ("species", "new species?")
+    assert str(found) == f"{found.levels['kind']} > new species?"
+    content = found.to_json()
+    assert (content["answer"]["name"], content["new"]) == ("bird", "species")
+    assert content["familiar"] == {"kind": pytest.approx(0.4), "species": pytest.approx(0.03)}
+    (found,) = name_predictions(strange, tree, ("kind", "species"), false_alarms=0.02)
+    assert (found.new, found.to_json()["answer"]["name"]) == (None, "robin")
+    nothing = strange._replace(familiar={0: torch.tensor([0.01]), 1: torch.tensor([0.03])})
+    (found,) = name_predictions(nothing, tree, ("kind", "species"))
+    assert (found.new, found.to_json()["answer"], str(found)) == ("kind", None, "new kind?")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from dhocl.classifier.evaluation import Evaluation, Evaluator
 from dhocl.classifier.inputs import as_label, as_labels, as_pixels
-from dhocl.classifier.prediction import Prediction, name_predictions
+from dhocl.classifier.prediction import FALSE_ALARMS, Prediction, name_predictions
 from dhocl.classifier.restriction import restrict
 from dhocl.core import checkpoint, outside
 from dhocl.core.decode import Decoding, restricted
@@ -147,6 +147,7 @@ class Classifier:
         top: int = 1,
         within: str | None = None,
         among: str | Path | Iterable[str] | None = None,
+        false_alarms: float = FALSE_ALARMS,
     ) -> list[Prediction]:
         """What each image shows, at every level met so far.
 
@@ -157,10 +158,11 @@ class Classifier:
             within: predict only classes of this clade, such as `"Corvidae"`, or `"family:Corvidae"` if several levels
                 have the name.
             among: predict only classes that are listed here: names, or a file of names (`dhocl.data.checklist`).
+            false_alarms: share of the images of known classes that may be called `new`; 0 for none.
 
         With `within` or `among`, probabilities are divided by the sum over the known paths that are inside.
         """
-        return self._predict(self.pixels(images), decode, top, within, among)
+        return self._predict(self.pixels(images), decode, top, within, among, false_alarms)
 
     def predict_features(
         self,
@@ -170,9 +172,10 @@ class Classifier:
         top: int = 1,
         within: str | None = None,
         among: str | Path | Iterable[str] | None = None,
+        false_alarms: float = FALSE_ALARMS,
     ) -> list[Prediction]:
         """`predict` for feature vectors."""
-        return self._predict(self.vectors(features), decode, top, within, among)
+        return self._predict(self.vectors(features), decode, top, within, among, false_alarms)
 
     def evaluate(self, images: Any, labels: Iterable[tuple[str, str]], *, decode: Decoding = "path") -> Evaluation:
         """Compare predictions with labels.
@@ -288,7 +291,13 @@ class Classifier:
             self.model.observe(x[start : start + self.batch], named[start : start + self.batch])
 
     def _predict(
-        self, x: Tensor, decode: Decoding, top: int, within: str | None, among: str | Path | Iterable[str] | None
+        self,
+        x: Tensor,
+        decode: Decoding,
+        top: int,
+        within: str | None,
+        among: str | Path | Iterable[str] | None,
+        false_alarms: float,
     ) -> list[Prediction]:
         check_choice("decode", decode, ("level", "path"))
         check_least("top", top, 1)
@@ -297,5 +306,5 @@ class Classifier:
         with self.model.resting():
             for part in torch.split(x, AT_ONCE):
                 beliefs = restricted(self.model.beliefs(part), inside)
-                found += name_predictions(beliefs, self.taxonomy, self.levels, decode, top)
+                found += name_predictions(beliefs, self.taxonomy, self.levels, decode, top, false_alarms)
         return found

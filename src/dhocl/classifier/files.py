@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from dhocl.classifier.classifier import Classifier
 from dhocl.classifier.evaluation import Evaluation, Evaluator
-from dhocl.classifier.prediction import Prediction, name_predictions
+from dhocl.classifier.prediction import FALSE_ALARMS, Prediction, name_predictions
 from dhocl.classifier.restriction import restrict
 from dhocl.core.decode import Decoding, restricted
 from dhocl.data.album import Photo
@@ -37,6 +37,7 @@ def predict_files(
     top: int = 1,
     within: str | None = None,
     among: Path | None = None,
+    false_alarms: float = FALSE_ALARMS,
 ) -> Iterator[Predicted]:
     """A prediction of each file, in order. Arguments are those of `Classifier.predict`."""
     reader = classifier.reader()
@@ -44,7 +45,7 @@ def predict_files(
     inside = restrict(tree, levels, within, among).inside(tree)
     for read, x in read_each(paths, lambda path: path, reader.model.config.image_size, BATCH):
         beliefs = restricted(reader.model.beliefs(x), inside) if len(x) else None
-        found = iter(name_predictions(beliefs, tree, levels, decode, top) if beliefs else ())
+        found = iter(name_predictions(beliefs, tree, levels, decode, top, false_alarms) if beliefs else ())
         for path, problem in read:
             yield Predicted(path, None if problem else next(found), problem)
 

@@ -56,15 +56,18 @@ def sentence(prediction: Prediction, confidence: float) -> str:
     >>> found = Prediction(path, path, {"genus": (Guess("Pica", 0.2),)})
     >>> sentence(found, 0.8), sentence(found, 0.5)
     ('Corvidae 0.90; genus unsure (Corvus 0.60, Pica 0.20)', 'Corvidae 0.90 > Corvus 0.60')
+    >>> sentence(found._replace(new="genus"), 0.5)
+    'Corvidae 0.90; new genus? (Corvus 0.60, Pica 0.20)'
     """
     if not prediction.is_coherent:
         return repr(prediction)
     sure = prediction.sure(confidence)
-    told = [" > ".join(map(str, sure.values()))] if sure else []
-    for level in prediction.path:
-        if level not in sure:
-            guesses = [prediction.levels[level], *prediction.alternatives.get(level, ())]
-            told.append(f"{level} unsure ({', '.join(map(str, guesses))})")
+    told = [" > ".join(map(prediction.shown, sure))] if sure else []
+    for level, guess in prediction.levels.items():
+        if level == prediction.new or (level in prediction.path and level not in sure):
+            guesses = [guess, *prediction.alternatives.get(level, ())]
+            what = f"new {level}?" if level == prediction.new else f"{level} unsure"
+            told.append(f"{what} ({', '.join(map(str, guesses))})")
             break
     return "; ".join(told)
 
@@ -81,19 +84,20 @@ def _line(found: Predicted, confidence: float, decode: Decoding) -> str:
 
 
 def _table(file: IO[str], levels: Sequence[str], confidence: float, top: int) -> Write:
-    """Columns: the image, the answer, and for each rank its class and alternatives with their probabilities."""
+    """Columns: the image, the answer, a note, and for each rank its class and alternatives with their probabilities."""
     writer = csv.writer(file)
     numbers = ["", *(f"_{place}" for place in range(2, top + 1))]
     ranked = [f"{level}{number}{end}" for level in levels for number in numbers for end in ("", "_probability")]
-    writer.writerow(["path", "answer", "rank", "probability", *ranked, "problem"])
+    writer.writerow(["path", "answer", "rank", "probability", "note", *ranked, "problem"])
 
     def write(found: Predicted) -> None:
         if found.prediction is None:
-            writer.writerow([found.path, "", "", "", *[""] * len(ranked), found.problem])
+            writer.writerow([found.path, "", "", "", "", *[""] * len(ranked), found.problem])
             return
         prediction = found.prediction
         rank, answer = next(reversed(prediction.sure(confidence).items()), ("", None))
         cells: list[str | Path] = [found.path, *((answer.name, rank, _number(answer)) if answer else ("", "", ""))]
+        cells.append(prediction.note)
         for level in levels:
             guesses = [prediction.levels[level], *prediction.alternatives[level]] if level in prediction.levels else []
             cells += [text for guess in guesses for text in (guess.name, _number(guess))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import torch
@@ -98,10 +100,14 @@ class Beliefs(NamedTuple):
     levels: dict[int, Tensor]  # (B, classes) per level
     posterior: Tensor  # (B, paths)
     paths: Tensor  # (paths, levels) columns, -1 where a path has no class
+    familiar: Mapping[int, Tensor] = MappingProxyType({})  # (B,) per level: how much an image is like known classes
+    only: Mapping[int, float] = MappingProxyType({})  # level with one known class -> the probability of this class
 
     def rows(self, rows: slice) -> Beliefs:
         """Of some of the images."""
-        return Beliefs({level: p[rows] for level, p in self.levels.items()}, self.posterior[rows], self.paths)
+        levels = {level: p[rows] for level, p in self.levels.items()}
+        familiar = {level: share[rows] for level, share in self.familiar.items()}
+        return self._replace(levels=levels, posterior=self.posterior[rows], familiar=familiar)
 
     def marginal(self, row: int, place: int, column: int) -> float:
         """Probability of one class: the sum over the known paths through it. A parent's is never below a child's."""
@@ -155,7 +161,8 @@ def restricted(beliefs: Beliefs, inside: Tensor) -> Beliefs:
         there = torch.zeros(p.shape[1], dtype=torch.bool)
         there[paths[paths[:, place] != UNKNOWN, place]] = True
         levels[level] = _renormalised(p, there)
-    return Beliefs(levels, _renormalised(beliefs.posterior, inside)[:, inside], paths)
+    posterior = _renormalised(beliefs.posterior, inside)[:, inside]
+    return beliefs._replace(levels=levels, posterior=posterior, paths=paths)
 
 
 def _renormalised(p: Tensor, kept: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dhocl.classifier.prediction import name_predictions
+from dhocl.classifier.prediction import FALSE_ALARMS, name_predictions
 from dhocl.classifier.restriction import Restriction
 from dhocl.core import checkpoint
 from dhocl.core.decode import Beliefs, Decoding, restricted
@@ -134,6 +134,7 @@ class Asked(NamedTuple):
     top: int = 1  # classes per rank
     decode: Decoding = "path"
     restriction: Restriction = Restriction()
+    false_alarms: float = FALSE_ALARMS
 
 
 class Snapshot:
@@ -166,7 +167,7 @@ class Snapshot:
             except InputError as error:
                 found.append(error)
                 continue
-            named = name_predictions(own, self.taxonomy, self.ranks, each.decode, each.top)
+            named = name_predictions(own, self.taxonomy, self.ranks, each.decode, each.top, each.false_alarms)
             found.append([prediction.to_json(each.confidence, each.decode) for prediction in named])
         return found
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query, Request
 
+from dhocl.classifier.prediction import FALSE_ALARMS
 from dhocl.classifier.restriction import restrict
 from dhocl.core.decode import Decoding
 from dhocl.core.errors import InputError
@@ -91,6 +92,7 @@ def add_writing(app: FastAPI, service: Service) -> None:
         confidence: Annotated[float, Query(ge=0, le=1, allow_inf_nan=False)] = 0.0,
         top: Annotated[int, Query(ge=1, le=MOST)] = 1,
         decode: Decoding = "path",
+        false_alarms: Annotated[float, Query(ge=0, le=1, allow_inf_nan=False)] = FALSE_ALARMS,
         within: Listed | None = None,
         among: Annotated[list[Listed] | None, Query(max_length=NAMES)] = None,
     ) -> dict[str, Any]:
@@ -103,7 +105,7 @@ def add_writing(app: FastAPI, service: Service) -> None:
             raise HTTPException(409, "nothing is learned yet: post observations first")
         with _refusals():
             restriction = restrict(tree, service.ranks, within, among)
-            found = await predicted((pixels, Asked(len(pixels), confidence, top, decode, restriction)))
+            found = await predicted((pixels, Asked(len(pixels), confidence, top, decode, restriction, false_alarms)))
             if isinstance(found, InputError):
                 raise found
         return {"predictions": found} | ({"unknown": restriction.unknown} if among else {})

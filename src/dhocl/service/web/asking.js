@@ -134,6 +134,8 @@ function drawGuess(rank) {
       make("div", { className: "share" }, bar, percent(guess.probability, 1)));
     if (!onPath) middle.append(make("div", { className: "rather" }, "most probable at this rank, not on this path"));
     else if (next) middle.append(make("div", { className: "rather" }, `or ${next.name}, ${percent(next.probability)}`));
+    const note = prediction.new === rank ? `perhaps a new ${rank}` : prediction.only.includes(rank) ? `only one ${rank} known` : "";
+    if (note) middle.append(make("div", { className: "rather" }, note));
     parts.append(make("div", { className: "acts" }, right, other));
   } else {
     middle.append("–");
