@@ -59,6 +59,24 @@ def test_alternatives_and_ranks_by_themselves_on_request(taught: httpx.Client) -
     assert taught.post("/predict", files=image, params={"top": 101}).status_code == 422
 
 
+def test_the_answer_ends_above_what_is_new(taught: httpx.Client) -> None:
+    image = {"image": ("x.png", examples(2, seed=7)[1][0])}
+    for rate, new in [(1, "kind"), (0, None)]:
+        (found,) = taught.post("/predict", files=image, params={"false_alarms": rate}).json()["predictions"]
+        assert set(found["familiar"]) == {"kind", "species"}, "both were met often enough"
+        assert found["new"] == new
+        assert found["answer"] == (None if new else found["path"][1])
+
+
+def test_the_only_class_of_a_rank_is_never_certain(fresh: httpx.Client) -> None:
+    (image, _, _), *_ = examples(1)
+    post(fresh, [(image, "wren", "species")] * 3)
+    settled(fresh)
+    (found,) = fresh.post("/predict", files={"image": ("x.png", image)}).json()["predictions"]
+    assert found["only"] == ["species"]
+    assert found["answer"] == {"rank": "species", "name": "wren", "probability": 0.8}, "three of three, by Laplace"
+
+
 def test_restricted_answers(taught: httpx.Client) -> None:
     files = [("image", ("x.png", image)) for image, _, _ in examples(8, seed=5)]
 

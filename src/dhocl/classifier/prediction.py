@@ -143,7 +143,10 @@ def name_predictions(
     """
     by_path = _doubted(beliefs.choices("path"), beliefs.only)
     chosen = by_path if decode == "path" else _doubted(beliefs.choices(decode), beliefs.only)
-    new = first_new(beliefs.familiar, false_alarms, len(beliefs.posterior))
+    new = [
+        None if level is None else ranks[level]
+        for level in first_new(beliefs.familiar, false_alarms, len(beliefs.posterior))
+    ]
     ranked = {level: _best(choice, level, taxonomy, top) for level, choice in chosen.items()}
     along: dict[int, list[Guess]] = {}  # where the path has no class, the guess is not used
     for level, choice in by_path.items():
@@ -158,7 +161,7 @@ def name_predictions(
                 {ranks[level]: along[level][row] for level in known},
                 {ranks[level]: guesses[row][0] for level, guesses in ranked.items() if guesses[row]},
                 {ranks[level]: tuple(guesses[row][1:]) for level, guesses in ranked.items() if guesses[row]},
-                None if new[row] is None else ranks[new[row]],
+                new[row],
                 only,
                 {ranks[level]: float(share[row]) for level, share in beliefs.familiar.items()},
             )

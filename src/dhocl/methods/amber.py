@@ -56,6 +56,22 @@ class Solution(NamedTuple):
     def __deepcopy__(self, memo: object) -> Solution:
         return self  # it never changes, so readers share it
 
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "weights": {str(level): W for level, W in self.weights.items()},
+            "leaves": self.leaves,
+            "placements": {str(level): placement._asdict() for level, placement in self.placements.items()},
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Solution:
+        weights = {int(level): W.clone() for level, W in state["weights"].items()}
+        placements = {
+            int(level): Placement(placed["rows"].clone(), placed["p"].clone())
+            for level, placed in state["placements"].items()
+        }
+        return cls(weights, state["leaves"].clone(), placements)
+
 
 class Amber(Learner):
     """Stores features instead of images. The regressions are solved when something is to be predicted."""
@@ -75,6 +91,8 @@ class Amber(Learner):
         self.tree = Tree()
         self._solution: Solution | None = None
         self._unsolved = 0  # samples learned since then
+        self._foresight: Solution | None = None  # it depends on the stream alone, not on what was predicted meanwhile
+        self._behind = 0  # samples learned since then
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         phi, window, s = self.features.kept(batch.x), self.window, self.settings
@@ -86,6 +104,7 @@ class Amber(Learner):
         leaves = table.is_leaf[batch.y]
         self.memory.insert(phi=phi[leaves], y=batch.y[leaves])
         self._unsolved += len(phi)
+        self._behind += len(phi)
         if window.new >= self._period():
             window.refresh(self.statistics, self.reliability.beta, self.penalties, table)
             if window.seen >= self.reliability.fitted_at * (1 + 1 / GROWTH):
@@ -101,15 +120,17 @@ class Amber(Learner):
         return max(min(s.refresh, before // GROWTH), min(s.window, before // LATE))
 
     def predict(self, x: Tensor) -> dict[int, Tensor]:
-        return self._predict(x, lag=0)
+        return self._predict(x, self._solved())
 
     def foresee(self, x: Tensor) -> dict[int, Tensor]:
         """By a solution that may lack the last samples, as many as there are between completions."""
-        return self._predict(x, self._period())
+        if self._foresight is None or self._behind > self._period():
+            self._foresight, self._behind = self._solved(), 0
+        return self._predict(x, self._foresight)
 
     @torch.no_grad()
-    def _predict(self, x: Tensor, lag: int) -> dict[int, Tensor]:
-        phi, solution = self.features.kept(x), self._solved(lag)
+    def _predict(self, x: Tensor, solution: Solution) -> dict[int, Tensor]:
+        phi = self.features.kept(x)
         z = {level: phi @ W.t() for level, W in solution.weights.items()}
         return self.reliability.probabilities(z, solution.leaves, solution.placements)
 
@@ -153,9 +174,9 @@ class Amber(Learner):
         return {level: Placement(rows, placement(outputs(means, L, M)))}
 
     @torch.no_grad()
-    def _solved(self, lag: int) -> Solution:
-        """Not older than `lag` samples."""
-        if self._solution is None or self._unsolved > lag:
+    def _solved(self) -> Solution:
+        """Of all samples."""
+        if self._solution is None or self._unsolved:
             table = self.tree.trusted
             weights: dict[int, Tensor] = {}
             placements: Placements = {}
@@ -171,14 +192,22 @@ class Amber(Learner):
         return self.memory.nodes
 
     def reader(self, lagging: bool = False) -> Self:
-        self._solved(self._period() if lagging else 0)
+        behind = self._foresight if lagging and self._behind <= self._period() else None
+        solution = behind or self._solved()
         twin = super().reader(lagging)
-        twin._unsolved = 0  # it keeps this solution: its statistics are those of the learner, which learns on
+        twin._solution, twin._unsolved = solution, 0  # kept: its statistics are those of the learner, which learns on
         return twin
+
+    def state_dict(self) -> dict[str, Any]:
+        foresight = self._foresight and self._foresight.state_dict()
+        return super().state_dict() | {"foresight": foresight, "behind": self._behind}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self._solution = None
+        foresight = state.get("foresight")  # an earlier version did not store it
+        self._foresight = Solution.from_state(foresight) if foresight else None
+        self._behind = state.get("behind", 0)
 
     def components(self) -> dict[str, Stateful]:
         return {

@@ -28,7 +28,8 @@ def strangeness(p: Tensor) -> Tensor:
     The number of classes grows, and with it the entropy of all predictions. Without log C, images would look stranger
     from day to day.
     """
-    return torch.special.entr(p).sum(1) - math.log(p.shape[1])
+    entropy: Tensor = torch.special.entr(p).sum(1)
+    return entropy - math.log(p.shape[1])
 
 
 def familiarity(scores: Tensor, recent: Tensor) -> Tensor:
