@@ -103,11 +103,12 @@ def test_results_go_to_a_table_or_to_json_in_the_order_of_the_files(
     expected = Classifier.load(model).predict(sorted(new.glob("*.png")), top=2)
     for row, entry, found in zip(rows, entries, expected, strict=True):
         assert row["path"] == entry["image"]
-        assert {level: row[level] for level in found.path} == found.path == entry["path"]
+        assert {level: row[level] for level in found.path} == found.path
+        assert {node["rank"]: node["name"] for node in entry["path"]} == found.path
         for level, guess in found.levels.items():
             assert float(row[f"{level}_probability"]) == pytest.approx(guess.probability, abs=2e-4)
             assert row[f"{level}_2"] == found.alternatives[level][0].name
-            assert entry["ranks"][level]["alternatives"][0]["name"] == found.alternatives[level][0].name
+            assert entry["alternatives"][level][0]["name"] == found.alternatives[level][0].name
         answer = list(found.sure(0.8).items())[-1]
         assert (row["rank"], row["answer"]) == (answer[0], answer[1].name)
         assert (entry["answer"]["rank"], entry["answer"]["name"]) == (answer[0], answer[1].name)
@@ -119,6 +120,27 @@ def test_confidence_decides_how_deep_the_answer_is(
     _, printed, _ = command(capsys, monkeypatch, "predict", str(model), str(new), "--confidence", "1", "--top", "2")
     for line, kind in zip(printed.splitlines(), KINDS.values(), strict=True):
         assert f"kind unsure ({kind} " in line or f"{kind} 1.00; species unsure" in line
+
+
+def test_only_classes_that_may_occur(
+    model: Path,
+    new: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ask = ["predict", str(model), str(new), "--confidence", "0"]
+    _, printed, _ = command(capsys, monkeypatch, *ask, "--within", "fish")
+    assert all(": fish 1.00 > " in line for line in printed.splitlines())
+    (tmp_path / "list.csv").write_text("scientificName,taxonRank\ncrow,species\ndodo,species\n")
+    among = ["--among", str(tmp_path / "list.csv")]
+    _, printed, _ = command(capsys, monkeypatch, *ask, *among)
+    assert all(line.endswith(": bird 1.00 > crow 1.00") for line in printed.splitlines())
+    assert caplog.text.count("1 of 2 names are not known to the model: 'dodo'") == 1
+    code, _, errors = command(capsys, monkeypatch, *ask, *among, "--within", "fish")
+    assert code == 2
+    assert "no known path is inside --within fish and --among" in errors
 
 
 def test_images_that_can_not_be_read_are_listed_and_skipped(

@@ -18,6 +18,7 @@ from dhocl.checks import LEAVES, exam
 from dhocl.service.bodies import Limits
 from dhocl.service.journal import Post
 from dhocl.service.keeper import Pace
+from dhocl.service.served import Asked
 from dhocl.service.service import Service
 from tests.helpers.serving import TREE, as_post, examples, leave
 
@@ -40,7 +41,7 @@ def write(folder: Path) -> None:
     while service.engine.turn():
         pass
     service.engine.save()
-    predictions = service.engine.snapshot.predict(list(EXAM.permute(0, 2, 3, 1).numpy()), [0.0] * len(EXAM))
+    (predictions,) = service.engine.snapshot.predict(list(EXAM.permute(0, 2, 3, 1).numpy()), [Asked(len(EXAM))])
     leave(service)
     (folder / "expected.json").write_text(json.dumps(expected(predictions), indent=1) + "\n")
     _shrink(folder)

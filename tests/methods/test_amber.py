@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dhocl.checks import LEAVES, assert_same, assert_valid, exam, feed, pictures, setup, stream
+from dhocl.checks import LEAVES, assert_same, assert_valid, exam, feed, pictures, setup, stream, true_tree
 from dhocl.core.decode import merge_synonyms
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import Label, Taxonomy
@@ -31,7 +31,7 @@ PLAIN = AmberSettings(completion="never", mirror=False, calibration=0, doubt=Fal
 
 def quick_outputs(learner: Amber, x: Tensor) -> dict[int, Tensor]:
     """Before the levels are combined."""
-    solution = learner._solved(lag=0)
+    solution = learner._solved()
     return {level: readout(learner.features(x)) for level, readout in solution.readouts.items()}
 
 
@@ -217,8 +217,9 @@ def test_foresight_may_lag_and_prediction_may_not() -> None:
     learner, x = Amber(setup(), AmberSettings(refresh=64)), exam()[0]
     batches = stream(24)
     curator = feed(learner, batches[:20])
-    kept = learner.predict(x)
+    kept = learner.foresee(x)
     feed(learner, batches[20:22], curator)  # 16 samples, of 160
+    learner.predict(x)
     assert_same(learner.foresee(x), kept, "")
     lagging = learner.reader(lagging=True)
     fresh = learner.reader()
@@ -227,6 +228,25 @@ def test_foresight_may_lag_and_prediction_may_not() -> None:
     assert not torch.equal(learner.predict(x)[1], kept[1])
     feed(learner, batches[22:], curator)
     assert_same(lagging.predict(x), kept, "")  # though the statistics, which it shares, have more samples
+
+
+def test_foresight_is_the_same_after_a_restart_and_whatever_else_is_predicted() -> None:
+    first, second = Amber(setup(), AmberSettings(refresh=64)), Amber(setup(), AmberSettings(refresh=64))
+    batches, curators = stream(24), (Curator(Oracle(true_tree())), Curator(Oracle(true_tree())))
+    lagged = 0
+    for step, (x, labels) in enumerate(batches):
+        if step:
+            a, b = first.foresee(x), second.foresee(x)
+            assert all(torch.equal(a[level], b[level]) for level in a)
+        for learner, curator in zip((first, second), curators, strict=True):
+            feed(learner, [(x, labels)], curator)
+        if step % 5 == 3:
+            lagged += second._behind > 0
+            state, second = second.state_dict(), Amber(setup(), AmberSettings(refresh=64))
+            second.load_state_dict(state)
+            first.predict(x)
+            first.reader(lagging=True)
+    assert lagged, "some restarts came between two solutions"
 
 
 def test_foresight_knows_the_first_classes_at_once() -> None:

@@ -13,6 +13,7 @@ from dhocl.checks import exam
 from dhocl.experiment.record import Record
 from dhocl.service.bodies import Limits
 from dhocl.service.keeper import Pace
+from dhocl.service.served import Asked
 from dhocl.service.service import Service
 from tests.helpers.serving import as_post, examples, leave, opened
 from tests.helpers.small_runs import SMALL
@@ -22,7 +23,7 @@ X, _ = exam()
 
 def served(folder: Path) -> list[dict[str, object]]:
     service = Service(folder, {}, Limits(), Pace())
-    found = service.engine.snapshot.predict(list(X.permute(0, 2, 3, 1).numpy()), [0.0] * len(X))
+    (found,) = service.engine.snapshot.predict(list(X.permute(0, 2, 3, 1).numpy()), [Asked(len(X))])
     leave(service)
     return found
 
@@ -70,10 +71,8 @@ def test_what_a_service_learns_is_read_while_it_runs(tmp_path: Path) -> None:
     service.engine.save()
     classifier = Classifier.load(tmp_path / "m")
     image = np.full((32, 32, 3), 90, dtype=np.uint8)
-    (answer,) = service.engine.snapshot.predict([image], [0.0])
-    assert {rank: guess["name"] for rank, guess in answer["ranks"].items()} == {
-        level: guess.name for level, guess in classifier.predict(image)[0].levels.items()
-    }
+    ((answer,),) = service.engine.snapshot.predict([image], [Asked(1, 0.5, top=2)])
+    assert answer == classifier.predict(image, top=2)[0].to_json(0.5), "one shape for all"
     with pytest.raises(InputError, match="in use by another process"):
         classifier.save(tmp_path / "m")
     leave(service)

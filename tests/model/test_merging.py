@@ -119,6 +119,19 @@ def test_reliabilities_are_fitted_to_the_samples_of_both() -> None:
     assert learner.reliability.log_beta != there.learner.reliability.log_beta  # type: ignore[union-attr]
 
 
+def test_images_of_both_tell_how_strange_one_looks() -> None:
+    config = ModelConfig(("kind", "species"), backbone=f"features:{DIM}")
+    x, labels = samples(200, 9)
+    here, there = (taught(Model(config, tree=true_tree()), x[s], labels[s]) for s in (slice(90), slice(90, 200)))
+    mine, theirs = (model.novelty.state_dict() for model in (here, there))
+    merge(here, there)
+    joined = here.novelty.state_dict()
+    for level in ("0", "1"):
+        expected = torch.cat([theirs["recent"][level], mine["recent"][level]])[-200:]
+        assert torch.equal(joined["recent"][level], expected)
+        assert joined["labels"][level] == mine["labels"][level] + theirs["labels"][level]
+
+
 def test_soft_targets_are_added_by_name() -> None:
     x, labels = samples(200, 1)
     here = taught(make(completion="always", window=32), x[:100], labels[:100])

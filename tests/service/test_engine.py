@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from dhocl import Classifier, InputError, Label, Model
+from dhocl.classifier.restriction import Allowed, Restriction
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.knowledge import Synonym
 from dhocl.service import journal
@@ -22,7 +23,7 @@ from dhocl.service.bodies import Limits
 from dhocl.service.images import pixels
 from dhocl.service.journal import Post
 from dhocl.service.keeper import Pace
-from dhocl.service.served import as_array
+from dhocl.service.served import Asked, as_array
 from dhocl.service.service import Service
 from tests.helpers.serving import OPTIONS, as_post, examples, leave, opened
 
@@ -223,12 +224,16 @@ def test_a_snapshot_stays_as_it_is(tmp_path: Path) -> None:
     observe(service, examples(40))
     work_off(service, 1)
     snapshot, image = service.engine.snapshot, np.full((32, 32, 3), 90, dtype=np.uint8)
-    before = snapshot.predict([image], [0.5]), snapshot.taxonomy.dumps(), snapshot.progress
+    nothing = Restriction((Allowed(frozenset()),), asked="`among`")
+    alone, problem, third = snapshot.predict([image] * 3, [Asked(1), Asked(1, restriction=nothing), Asked(1)])
+    assert isinstance(problem, InputError)
+    assert alone == third, "a request without possible classes does not fail the others"
+    before = snapshot.predict([image], [Asked(1, 0.5)]), snapshot.taxonomy.dumps(), snapshot.progress
     revise(service, **LINK)
     observe(service, [(examples(1)[0][0], f"new {n}", "species") for n in range(20)])
     work_off(service)
-    assert service.engine.snapshot.predict([image], [0.5]) != before[0]
-    assert (snapshot.predict([image], [0.5]), snapshot.taxonomy.dumps(), snapshot.progress) == before
+    assert service.engine.snapshot.predict([image], [Asked(1, 0.5)]) != before[0]
+    assert (snapshot.predict([image], [Asked(1, 0.5)]), snapshot.taxonomy.dumps(), snapshot.progress) == before
     leave(service)
 
 

@@ -24,9 +24,7 @@ def test_it_learns_and_predicts(taught: httpx.Client) -> None:
     files = [("image", ("x.png", image, "image/png")) for image, _, _ in test]
     found = taught.post("/predict", files=files).json()["predictions"]
     assert len(found) == len(test)
-    right = [
-        prediction["ranks"]["species"]["name"] == name for prediction, (_, name, _) in zip(found, test, strict=True)
-    ]
+    right = [prediction["path"][1]["name"] == name for prediction, (_, name, _) in zip(found, test, strict=True)]
     assert sum(right) >= 0.9 * len(right)
     for prediction in found:
         path = prediction["path"]
@@ -34,7 +32,73 @@ def test_it_learns_and_predicts(taught: httpx.Client) -> None:
         assert TREE[path[1]["name"]] == path[0]["name"]
         assert 0 < path[1]["probability"] <= path[0]["probability"] <= 1
         assert prediction["answer"] == path[1]
-        assert all(0 < guess["probability"] <= 1 for guess in prediction["ranks"].values())
+        assert prediction["alternatives"] == {"kind": [], "species": []}, "none unless asked for"
+
+
+def test_alternatives_and_ranks_by_themselves_on_request(taught: httpx.Client) -> None:
+    """As in Python: the same model, read while the service runs."""
+    image = {"image": ("x.png", examples(2, seed=7)[1][0])}
+
+    def ask(**options: Any) -> dict[str, Any]:
+        (found,) = taught.post("/predict", files=image, params=options).json()["predictions"]
+        return dict(found)
+
+    plain, more, alone = ask(), ask(top=3), ask(top=3, decode="level")
+    assert (more["path"], more["answer"]) == (plain["path"], plain["answer"])
+    assert "ranks" not in more
+    assert [len(more["alternatives"][rank]) for rank in ("kind", "species")] == [1, 2]
+    chances = [more["path"][1], *more["alternatives"]["species"]]
+    assert sum(guess["probability"] for guess in chances) <= 1 + 1e-5
+    assert chances[0]["name"] not in [guess["name"] for guess in chances[1:]]
+    assert (alone["path"], alone["answer"]) == (plain["path"], plain["answer"])
+    assert "alternatives" not in alone
+    assert [len(alone["ranks"][rank]) for rank in ("kind", "species")] == [2, 3]
+    assert sum(guess["probability"] for guess in alone["ranks"]["kind"]) == pytest.approx(1, abs=1e-5)
+    refused = taught.post("/predict", files=image, params={"decode": "tree"})
+    assert (refused.status_code, refused.json()["detail"]) == (422, "decode: Input should be 'level' or 'path'")
+    assert taught.post("/predict", files=image, params={"top": 101}).status_code == 422
+
+
+def test_the_answer_ends_above_what_is_new(taught: httpx.Client) -> None:
+    image = {"image": ("x.png", examples(2, seed=7)[1][0])}
+    for rate, new in [(1, "kind"), (0, None)]:
+        (found,) = taught.post("/predict", files=image, params={"false_alarms": rate}).json()["predictions"]
+        assert set(found["familiar"]) == {"kind", "species"}, "both were met often enough"
+        assert found["new"] == new
+        assert found["answer"] == (None if new else found["path"][1])
+
+
+def test_the_only_class_of_a_rank_is_never_certain(fresh: httpx.Client) -> None:
+    (image, _, _), *_ = examples(1)
+    post(fresh, [(image, "wren", "species")] * 3)
+    settled(fresh)
+    (found,) = fresh.post("/predict", files={"image": ("x.png", image)}).json()["predictions"]
+    assert found["only"] == ["species"]
+    assert found["answer"] == {"rank": "species", "name": "wren", "probability": 0.8}, "three of three, by Laplace"
+
+
+def test_restricted_answers(taught: httpx.Client) -> None:
+    files = [("image", ("x.png", image)) for image, _, _ in examples(8, seed=5)]
+
+    def ask(**options: Any) -> httpx.Response:
+        return taught.post("/predict", files=files, params=options)
+
+    for found in ask(within="fish", top=4).json()["predictions"]:
+        assert found["path"][0]["name"] == "fish"
+        assert found["path"][0]["probability"] == pytest.approx(1)
+        assert {found["path"][1]["name"], found["alternatives"]["species"][0]["name"]} == {"cod", "carp"}
+    among = ask(among=["robin", "species:carp", "dodo"]).json()
+    assert {found["path"][1]["name"] for found in among["predictions"]} <= {"robin", "carp"}
+    assert among["unknown"] == ["dodo"]
+    assert "unknown" not in ask(within="fish").json()
+    for options, problem in [
+        ({"within": "fisch"}, "within fisch: no such class; did you mean fish?"),
+        ({"within": "bird", "among": ["cod"]}, "no known path is inside within bird and among: leave one of them out"),
+        ({"among": ["dodo"]}, "among: 1 of 1 names are not known to the model: 'dodo': give names that it knows"),
+    ]:
+        answer = ask(**options)
+        assert (answer.status_code, answer.json()["detail"]) == (422, problem)
+    assert ask(among=["robin"] * 1001).status_code == 422
 
 
 def test_an_answer_is_as_deep_as_it_is_sure(taught: httpx.Client) -> None:
@@ -52,10 +116,10 @@ def test_requests_that_wait_together_get_their_own_predictions(
     given = [(examples(n % 3 + 1, seed=n), n % 2 / 2) for n in range(12)]
     sizes, predict = [], Snapshot.predict
 
-    def slow(snapshot: Snapshot, images: Any, confidence: Any) -> Any:
+    def slow(snapshot: Snapshot, images: Any, asked: Any) -> Any:
         sizes.append(len(images))
         time.sleep(0.2)  # meanwhile, others gather
-        return predict(snapshot, images, confidence)
+        return predict(snapshot, images, asked)
 
     def ask(request: tuple[list[tuple[bytes, str, str]], float]) -> list[Any]:
         files = [("image", ("x", image)) for image, _, _ in request[0]]

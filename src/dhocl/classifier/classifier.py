@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from dhocl.classifier.evaluation import Evaluation, Evaluator
 from dhocl.classifier.inputs import as_label, as_labels, as_pixels
-from dhocl.classifier.prediction import Prediction, name_predictions
+from dhocl.classifier.prediction import FALSE_ALARMS, Prediction, name_predictions
+from dhocl.classifier.restriction import restrict
 from dhocl.classifier.suggested import Suggested, name_suggestions
 from dhocl.core import checkpoint, outside
-from dhocl.core.decode import Decoding
+from dhocl.core.decode import Decoding, restricted
 from dhocl.core.errors import InputError, check_choice, check_least, usable
 from dhocl.core.files import locked
 from dhocl.core.taxonomy import Label, Taxonomy
@@ -169,19 +170,43 @@ class Classifier:
         self.model.forget(x, as_labels(old, self.levels, len(x)))
         self._observe(x, named)
 
-    def predict(self, images: Any, *, decode: Decoding = "path", top: int = 1) -> list[Prediction]:
+    def predict(
+        self,
+        images: Any,
+        *,
+        decode: Decoding = "path",
+        top: int = 1,
+        within: str | None = None,
+        among: str | Path | Iterable[str] | None = None,
+        false_alarms: float = FALSE_ALARMS,
+    ) -> list[Prediction]:
         """What each image shows, at every level met so far.
 
         Args:
             images: as for `learn`.
             decode: "path" predicts classes on one path of the tree, "level" treats the levels as independent.
             top: classes per level; all but the first are `alternatives`.
-        """
-        return self._predict(self.pixels(images), decode, top)
+            within: predict only classes of this clade, such as `"Corvidae"`, or `"family:Corvidae"` if several levels
+                have the name.
+            among: predict only classes that are listed here: names, or a file of names (`dhocl.data.checklist`).
+            false_alarms: share of the images of known classes that may be called `new`; 0 for none.
 
-    def predict_features(self, features: Any, *, decode: Decoding = "path", top: int = 1) -> list[Prediction]:
+        With `within` or `among`, probabilities are divided by the sum over the known paths that are inside.
+        """
+        return self._predict(self.pixels(images), decode, top, within, among, false_alarms)
+
+    def predict_features(
+        self,
+        features: Any,
+        *,
+        decode: Decoding = "path",
+        top: int = 1,
+        within: str | None = None,
+        among: str | Path | Iterable[str] | None = None,
+        false_alarms: float = FALSE_ALARMS,
+    ) -> list[Prediction]:
         """`predict` for feature vectors."""
-        return self._predict(self.vectors(features), decode, top)
+        return self._predict(self.vectors(features), decode, top, within, among, false_alarms)
 
     def evaluate(self, images: Any, labels: Iterable[tuple[str, str]], *, decode: Decoding = "path") -> Evaluation:
         """Compare predictions with labels.
@@ -222,8 +247,9 @@ class Classifier:
     def named_suggestions(self, x: Tensor, found: Sequence[Suggestion]) -> list[Suggested]:
         """With predictions: x (n, 3, size, size) uint8, or the features of which `found` are rows."""
         known = len(self.taxonomy) > 0
-        predictions = self._predict(x[[each.row for each in found]], "path", 1) if known else [None] * len(found)
-        return name_suggestions(found, predictions, self.levels)
+        rows = x[[each.row for each in found]]
+        predictions = name_predictions(self.model.beliefs(rows), self.taxonomy, self.levels) if known else None
+        return name_suggestions(found, predictions or [None] * len(found), self.levels)
 
     def probabilities(self, images: Any, *, decode: Decoding = "path") -> dict[int, Tensor]:
         """(images, classes) per level, by path or with levels independent; classes as in `taxonomy.nodes(level)`."""
@@ -323,11 +349,21 @@ class Classifier:
         for start in range(0, len(x), self.batch):
             self.model.observe(x[start : start + self.batch], named[start : start + self.batch])
 
-    def _predict(self, x: Tensor, decode: Decoding, top: int) -> list[Prediction]:
+    def _predict(
+        self,
+        x: Tensor,
+        decode: Decoding,
+        top: int,
+        within: str | None,
+        among: str | Path | Iterable[str] | None,
+        false_alarms: float,
+    ) -> list[Prediction]:
         check_choice("decode", decode, ("level", "path"))
         check_least("top", top, 1)
+        inside = restrict(self.taxonomy, self.levels, within, among).inside(self.taxonomy)
         found: list[Prediction] = []
         with self.model.resting():
             for part in torch.split(x, AT_ONCE):
-                found += name_predictions(self.model.beliefs(part), self.taxonomy, self.levels, decode, top)
+                beliefs = restricted(self.model.beliefs(part), inside)
+                found += name_predictions(beliefs, self.taxonomy, self.levels, decode, top, false_alarms)
         return found

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from dhocl.classifier.classifier import Classifier
 from dhocl.classifier.evaluation import Evaluation, Evaluator
-from dhocl.classifier.prediction import Prediction
+from dhocl.classifier.prediction import FALSE_ALARMS, Prediction, name_predictions
+from dhocl.classifier.restriction import restrict
 from dhocl.classifier.suggested import Suggested
-from dhocl.core.decode import Decoding
+from dhocl.core.decode import Decoding, restricted
 from dhocl.data.album import Photo
 from dhocl.data.files import read_each
 from dhocl.knowledge import Silent
@@ -33,12 +34,22 @@ def open_model(folder: Path) -> Classifier:
 
 
 def predict_files(
-    classifier: Classifier, paths: Iterable[Path], *, decode: Decoding = "path", top: int = 1
+    classifier: Classifier,
+    paths: Iterable[Path],
+    *,
+    decode: Decoding = "path",
+    top: int = 1,
+    within: str | None = None,
+    among: Path | None = None,
+    false_alarms: float = FALSE_ALARMS,
 ) -> Iterator[Predicted]:
-    """A prediction of each file, in order."""
+    """A prediction of each file, in order. Arguments are those of `Classifier.predict`."""
     reader = classifier.reader()
+    tree, levels = reader.taxonomy, reader.levels
+    inside = restrict(tree, levels, within, among).inside(tree)
     for read, x in read_each(paths, lambda path: path, reader.model.config.image_size, BATCH):
-        found = iter(reader.predict(x, decode=decode, top=top) if len(x) else ())
+        beliefs = restricted(reader.model.beliefs(x), inside) if len(x) else None
+        found = iter(name_predictions(beliefs, tree, levels, decode, top, false_alarms) if beliefs else ())
         for path, problem in read:
             yield Predicted(path, None if problem else next(found), problem)
 

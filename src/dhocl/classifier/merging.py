@@ -37,5 +37,6 @@ def merge_folders(
     if sums_only:
         strip(classifier.model)
         classifier.learned = classifier.learned[:0]
+    classifier.model.source = None  # it was opened without
     classifier.save(out)
     return classifier, contradictions

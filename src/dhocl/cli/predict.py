@@ -25,6 +25,15 @@ def predict(
         float, typer.Option(min=0, max=1, help="Least probability of the answer: the deepest rank that reaches it.")
     ] = 0.8,
     top: Annotated[int, typer.Option(help="Classes per rank: the predicted one and its alternatives.")] = 3,
+    within: Annotated[
+        str | None, typer.Option(help="Only classes of this clade, such as Corvidae or family:Corvidae.")
+    ] = None,
+    among: Annotated[
+        Path | None, typer.Option(help="Only classes listed here: a name per line, or a Darwin Core checklist.")
+    ] = None,
+    false_alarms: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of photographs of known classes that may be called new; 0: none.")
+    ] = 0.05,
     decode: Annotated[
         Literal["path", "level"],
         typer.Option(help="path: the ranks lie on one path of the tree; level: each rank by itself."),
@@ -34,6 +43,7 @@ def predict(
 
     The classes lie on one path of the tree, each with its probability. A rank that is not sure is named with its
     alternatives: `IMG_1.jpg: Corvidae 0.97 > Corvus 0.88; species unsure (Corvus corax 0.51, Corvus corone 0.30)`
+    One that looks like none of the known classes is called new: `IMG_2.jpg: Corvidae 0.91; new genus? (Corvus 0.40)`
 
     A folder of a million images is no problem: they are read in batches, and each result is written at once.
 
@@ -49,11 +59,14 @@ def predict(
     prepare()
     classifier, given = open_model(model), Photos(photos)
     total, done, skipped = given.count(), 0, 0
+    predicted = predict_files(
+        classifier, given, decode=decode, top=top, within=within, among=among, false_alarms=false_alarms
+    )
     with ExitStack() as stack:
-        write = stack.enter_context(open_writer(out, classifier.levels, confidence, top))
+        write = stack.enter_context(open_writer(out, classifier.levels, confidence, top, decode))
         show = stack.enter_context(progress("predicting", total, quiet=out is None and sys.stdout.isatty()))
         try:
-            for done, found in enumerate(predict_files(classifier, given, decode=decode, top=top), 1):
+            for done, found in enumerate(predicted, 1):
                 write(found)
                 show(done)
                 if found.problem:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import torch
@@ -38,7 +40,7 @@ def known_paths(taxonomy: Taxonomy) -> Tensor:
 
     def look() -> Tensor:
         leaves = [n for n in range(len(taxonomy)) if taxonomy.accepted(n) == n and not taxonomy.children(n)]
-        return taxonomy.paths[torch.tensor(leaves)]
+        return taxonomy.paths[torch.tensor(leaves, dtype=torch.long)]
 
     return taxonomy.derived("known paths", look)
 
@@ -98,6 +100,14 @@ class Beliefs(NamedTuple):
     levels: dict[int, Tensor]  # (B, classes) per level
     posterior: Tensor  # (B, paths)
     paths: Tensor  # (paths, levels) columns, -1 where a path has no class
+    familiar: Mapping[int, Tensor] = MappingProxyType({})  # (B,) per level: how much an image is like known classes
+    only: Mapping[int, float] = MappingProxyType({})  # level with one known class -> the probability of this class
+
+    def rows(self, rows: slice) -> Beliefs:
+        """Of some of the images."""
+        levels = {level: p[rows] for level, p in self.levels.items()}
+        familiar = {level: share[rows] for level, share in self.familiar.items()}
+        return self._replace(levels=levels, posterior=self.posterior[rows], familiar=familiar)
 
     def marginal(self, row: int, place: int, column: int) -> float:
         """Probability of one class: the sum over the known paths through it. A parent's is never below a child's."""
@@ -137,6 +147,29 @@ class Beliefs(NamedTuple):
             p = torch.where(none[:, None], marginals[level], p)
             found[level] = Choice(p, torch.where(none, p.argmax(1), column))
         return found
+
+
+def restricted(beliefs: Beliefs, inside: Tensor) -> Beliefs:
+    """The same if only some of the known paths are possible: inside (paths,), at least one of them.
+
+    Their probabilities are divided by their sum. So are those of each level by itself, over the classes on these paths.
+    """
+    if inside.all():
+        return beliefs
+    paths, levels = beliefs.paths[inside], {}
+    for place, (level, p) in enumerate(beliefs.levels.items()):
+        there = torch.zeros(p.shape[1], dtype=torch.bool)
+        there[paths[paths[:, place] != UNKNOWN, place]] = True
+        levels[level] = _renormalised(p, there)
+    posterior = _renormalised(beliefs.posterior, inside)[:, inside]
+    return beliefs._replace(levels=levels, posterior=posterior, paths=paths)
+
+
+def _renormalised(p: Tensor, kept: Tensor) -> Tensor:
+    """(B, C) -> (B, C) with 0 for what is not kept (C,). Uniform over the kept if none of them has a probability."""
+    p = p * kept
+    total = p.sum(1, keepdim=True)
+    return torch.where(total > 0, p / total, kept / kept.sum().clamp_min(1))
 
 
 def believe(levels: dict[int, Tensor], taxonomy: Taxonomy, coherent: bool = False) -> Beliefs:

@@ -32,7 +32,7 @@ def questions(labels: Mapping[Label, int], known: Iterable[Label], levels: Seque
     at: defaultdict[str, set[int]] = defaultdict(set)  # name in lower case -> levels where it is known
     alike: defaultdict[tuple[int, str], list[Label]] = defaultdict(list)  # level and end of a name -> labels
     for label in {*there, *labels}:
-        at[_key(label.name)] |= {label.level} if label in there else set()
+        at[key(label.name)] |= {label.level} if label in there else set()
         for end in _ends(label.name):
             alike[label.level, end].append(label)
     counts = Counter(labels) + Counter(dict.fromkeys(there, 1_000_000_000))
@@ -40,11 +40,11 @@ def questions(labels: Mapping[Label, int], known: Iterable[Label], levels: Seque
         if label in there:
             continue
         start = f"{label.name!r} ({levels[label.level]}, images: {count}) is new"
-        near = {other for end in _ends(label.name) for other in alike[label.level, end]}
-        others = sorted(other.name for other in near if _before(other, label, counts))
-        if (nearest := _nearest(label.name, others)) is not None:
-            yield f"{start}: is it {nearest!r}?"
-        elif elsewhere := at[_key(label.name)] - {label.level}:
+        alike_here = {other for end in _ends(label.name) for other in alike[label.level, end]}
+        others = sorted(other.name for other in alike_here if _before(other, label, counts))
+        if (near := nearest(label.name, others)) is not None:
+            yield f"{start}: is it {near!r}?"
+        elif elsewhere := at[key(label.name)] - {label.level}:
             yield f"{start}: {label.name!r} is known as {levels[min(elsewhere)]}"
 
 
@@ -53,14 +53,14 @@ def _before(other: Label, label: Label, counts: Counter[Label]) -> bool:
     return (-counts[other], other) < (-counts[label], label)
 
 
-def _nearest(name: str, others: Iterable[str]) -> str | None:
+def nearest(name: str, others: Iterable[str], least: float = ALIKE) -> str | None:
     """The most similar name, if it is similar enough."""
-    matcher = SequenceMatcher(b=_key(name))
-    best, found = ALIKE, None
+    matcher = SequenceMatcher(b=key(name))
+    best, found = least, None
     for other in others:
         if abs(len(other) - len(name)) > 2:
             continue
-        matcher.set_seq1(_key(other))
+        matcher.set_seq1(key(other))
         if matcher.real_quick_ratio() >= best and matcher.quick_ratio() >= best and (ratio := matcher.ratio()) >= best:
             best, found = ratio, other
     return found
@@ -68,9 +68,10 @@ def _nearest(name: str, others: Iterable[str]) -> str | None:
 
 def _ends(name: str) -> tuple[str, str]:
     """Beginning and end, marked as such. A mistake leaves one of them intact, so that few names are compared."""
-    key = _key(name)
-    return f"{key[:END]}...", f"...{key[-END:]}"
+    written = key(name)
+    return f"{written[:END]}...", f"...{written[-END:]}"
 
 
-def _key(name: str) -> str:
+def key(name: str) -> str:
+    """Equal for names that differ in case, spaces or underscores only."""
     return " ".join(name.replace("_", " ").lower().split())

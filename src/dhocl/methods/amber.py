@@ -63,6 +63,25 @@ class Solution(NamedTuple):
     def __deepcopy__(self, memo: object) -> Solution:
         return self  # it never changes, so readers share it
 
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "readouts": {str(level): readout._asdict() for level, readout in self.readouts.items()},
+            "leaves": self.leaves,
+            "placements": {str(level): placement._asdict() for level, placement in self.placements.items()},
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Solution:
+        readouts = {
+            int(level): Readout(parts["rows"].clone(), None if parts["L"] is None else parts["L"].clone())
+            for level, parts in state["readouts"].items()
+        }
+        placements = {
+            int(level): Placement(placed["rows"].clone(), placed["p"].clone())
+            for level, placed in state["placements"].items()
+        }
+        return cls(readouts, state["leaves"].clone(), placements)
+
 
 class Amber(Learner):
     """Stores features instead of images. The regressions are solved when something is to be predicted."""
@@ -83,6 +102,8 @@ class Amber(Learner):
         self._solution: Solution | None = None
         self._unsolved = 0  # samples learned or forgotten since then
         self._learned: Tensor | None = None  # of a reader: window and memory are those of the learner, which learns on
+        self._foresight: Solution | None = None  # it depends on the stream alone, not on what was predicted meanwhile
+        self._behind = 0  # samples learned since then
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         phi, window = self.features.kept(batch.x), self.window
@@ -94,6 +115,7 @@ class Amber(Learner):
         leaves = table.is_leaf[batch.y]
         self.memory.insert(phi=phi[leaves], y=batch.y[leaves])
         self._unsolved += len(phi)
+        self._behind += len(phi)
         if window.new >= self._period():
             window.refresh(self.statistics, self.reliability.beta, self.penalties, table)
             if window.seen >= self.reliability.fitted_at * (1 + 1 / GROWTH):
@@ -112,6 +134,7 @@ class Amber(Learner):
         self.memory.follow(taxonomy)
         self.memory.remove(self.memory.find("phi", phi, taxonomy.resolve(batch.y), ROUNDING))
         self._unsolved += len(phi)
+        self._behind += len(phi)
 
     def _period(self) -> int:
         """Samples between completions: few at first, many when they are a small part of the stream."""
@@ -129,15 +152,17 @@ class Amber(Learner):
         return torch.cat([self.window.phi, *kept])
 
     def predict(self, x: Tensor) -> dict[int, Tensor]:
-        return self._predict(x, lag=0)
+        return self._predict(x, self._solved())
 
     def foresee(self, x: Tensor) -> dict[int, Tensor]:
         """By a solution that may lack the last samples, as many as there are between completions."""
-        return self._predict(x, self._period())
+        if self._foresight is None or self._behind > self._period():
+            self._foresight, self._behind = self._solved(), 0
+        return self._predict(x, self._foresight)
 
     @torch.no_grad()
-    def _predict(self, x: Tensor, lag: int) -> dict[int, Tensor]:
-        phi, solution = self.features.kept(x), self._solved(lag)
+    def _predict(self, x: Tensor, solution: Solution) -> dict[int, Tensor]:
+        phi = self.features.kept(x)
         z = {level: readout(phi) for level, readout in solution.readouts.items()}
         return self.reliability.probabilities(z, solution.leaves, solution.placements)
 
@@ -188,9 +213,9 @@ class Amber(Learner):
         return {level: Placement(rows, placement(outputs(means, L, M)))}
 
     @torch.no_grad()
-    def _solved(self, lag: int) -> Solution:
-        """Not older than `lag` samples."""
-        if self._solution is None or self._unsolved > lag:
+    def _solved(self) -> Solution:
+        """Of all samples."""
+        if self._solution is None or self._unsolved:
             table = self.tree.trusted
             readouts: dict[int, Readout] = {}
             placements: Placements = {}
@@ -229,7 +254,7 @@ class Amber(Learner):
         self.memory.absorb(sample, torch.arange(len(taxonomy)))
         for _ in range(ROUNDS):
             self._refit()
-        self._solution = None
+        self._solution = self._foresight = None
 
     def absorb(self, other: Self, nodes: Tensor, taxonomy: Taxonomy) -> None:
         """Sums are added. Samples in the window of the other are completed by what it knows, and added."""
@@ -246,13 +271,13 @@ class Amber(Learner):
         self.penalties.absorb(other.penalties, weight)
         self.reliability.absorb(other.reliability, weight)
         self._refit()
-        self._solution = None
+        self._solution = self._foresight = None
 
     def strip(self) -> None:
         self.statistics, _ = self._closed()
         self.window.empty()
         self.memory = Reservoir(self.settings.calibration, self.rng)
-        self._solution = None
+        self._solution = self._foresight = None
 
     def _closed(self) -> tuple[Statistics, Window]:
         """Copies, after all samples have left the window, completed."""
@@ -264,15 +289,23 @@ class Amber(Learner):
         return self.memory.nodes
 
     def reader(self, lagging: bool = False) -> Self:
-        self._solved(self._period() if lagging else 0)
+        behind = self._foresight if lagging and self._behind <= self._period() else None
+        solution = behind or self._solved()
         twin = super().reader(lagging)
         twin._learned = self.learned()
-        twin._unsolved = 0  # it keeps this solution: its statistics are those of the learner, which learns on
+        twin._solution, twin._unsolved = solution, 0  # kept: its statistics are those of the learner, which learns on
         return twin
+
+    def state_dict(self) -> dict[str, Any]:
+        foresight = self._foresight and self._foresight.state_dict()
+        return super().state_dict() | {"foresight": foresight, "behind": self._behind}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self._solution = None
+        foresight = state.get("foresight")  # an earlier version did not store it
+        self._foresight = Solution.from_state(foresight) if foresight else None
+        self._behind = state.get("behind", 0)
 
     def components(self) -> dict[str, Stateful]:
         return {

@@ -36,6 +36,7 @@ def merge(model: Model, other: Model) -> list[Contradiction]:
     model.learner.absorb(other.learner, nodes, tree)
     model.curator.absorb(other.curator, nodes.tolist(), tree)
     model.ledger.absorb(other.ledger, nodes)
+    model.novelty.absorb(other.novelty)
     if other.tree:
         contradictions += [each for each in model.extend(other.tree) if each not in contradictions]
     return contradictions

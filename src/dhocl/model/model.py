@@ -21,6 +21,7 @@ from dhocl.knowledge import Background, Chain, Curator, KnowledgeSource, Oracle,
 from dhocl.knowledge.source import is_slow
 from dhocl.methods.registry import find_method, method_settings
 from dhocl.model.calibration import Calibration
+from dhocl.model.novelty import Novelty
 from dhocl.model.suggest import Looks, Suggestion, suggest
 from dhocl.nn import backbones
 from dhocl.nn.learner import Batch, Learner, Setup
@@ -148,6 +149,7 @@ class Model:
         self.curator = curator or Curator(_joined(tree, source), config.delay, retry=source is not None)
         self.calibration = Calibration()
         self.ledger = Ledger()
+        self.novelty = Novelty()
         self._is_reader = False
 
     def __repr__(self) -> str:
@@ -163,6 +165,7 @@ class Model:
         """Learn a batch, once: images (B, 3, H, W) uint8 with one label each, of any level."""
         before = self._foresee(x, labels) if self.config.calibrate else None
         y = self.curator.observe(labels)
+        self.novelty.update(before, y, self.taxonomy)
         stats = self.learner.learn(Batch(x, y), self.taxonomy)
         self.ledger.add(content_keys(x), y)
         return Observation(stats, before)
@@ -194,13 +197,13 @@ class Model:
         return self.observe(x, new)
 
     def beliefs(self, x: Tensor) -> Beliefs:
-        """Calibrated predictions of images (B, 3, H, W) uint8, by level and over the known paths.
+        """Calibrated predictions of images (B, 3, H, W) uint8, by level and over the known paths, and their novelty.
 
         Also of `learner.frozen_features` of images.
         """
         if not len(self.taxonomy):
             raise InputError("nothing is learned yet: observe a batch first")
-        return self._decode(self.learner.predict(x))
+        return self.novelty(self._decode(self.learner.predict(x)), self.taxonomy)
 
     def probabilities(self, x: Tensor, decode: Decoding = "path") -> dict[int, Tensor]:
         """(B, classes) per level, with classes in the order of `taxonomy.nodes(level)`.
@@ -282,6 +285,7 @@ class Model:
         twin.learner = self.learner.reader(lagging)
         twin.curator = Curator(Silent(), taxonomy=self.taxonomy.copy())
         twin.calibration = copy.deepcopy(self.calibration)
+        twin.novelty = copy.deepcopy(self.novelty)
         twin._is_reader = True
         return twin
 
@@ -296,11 +300,12 @@ class Model:
         return {
             "config": self.config.to_json(),
             "tree": self.tree.dumps() if self.tree else None,
-            "sourced": self.source is not None and not isinstance(self.source, Silent),
+            "sourced": self.source is not None,
             "curator": self.curator.state_dict(),
             "learner": self.learner.state_dict(),
             "calibration": self.calibration.state_dict(),
             "ledger": self.ledger.state_dict(),
+            "novelty": self.novelty.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -308,6 +313,8 @@ class Model:
         self.learner.load_state_dict(state["learner"])
         self.calibration.load_state_dict(state["calibration"])
         self.ledger.load_state_dict(state.get("ledger", Ledger().state_dict()))  # earlier versions wrote none
+        if "novelty" in state:  # an earlier version kept none: they gather anew
+            self.novelty.load_state_dict(state["novelty"])
 
     @classmethod
     def from_state(

@@ -73,13 +73,24 @@ class Foreseen(Guess):
 
 
 class Prediction(BaseModel):
-    ranks: dict[str, Guess] = Field(description="The most probable class of each rank, with ranks as independent.")
-    path: list[Node] = Field(description="The most probable consistent path, coarsest first.")
-    answer: Node | None = Field(description="The deepest node of the path with at least the requested confidence.")
+    path: list[Node] = Field(description="The most probable path of the tree, coarsest first.")
+    answer: Node | None = Field(description="The deepest node of the path, above `new`, with at least the confidence.")
+    new: str | None = Field(description="The coarsest rank at which the image shows none of the known classes.")
+    only: list[str] = Field(description="Ranks at which one class alone is known: there was nothing to choose from.")
+    familiar: dict[str, float] = Field(
+        description="Share of recent images of known classes that looked at least as strange, by rank."
+    )
+    alternatives: dict[str, list[Guess]] = Field(
+        default={}, description="With decode=path: the next best classes of each rank, `top` with that on the path."
+    )
+    ranks: dict[str, list[Guess]] = Field(
+        default={}, description="With decode=level: the `top` best classes of each rank, with ranks as independent."
+    )
 
 
 class Predictions(BaseModel):
     predictions: list[Prediction]
+    unknown: list[str] = Field(default=[], description="Names of `among` that are not known.")
 
 
 class Pooled(BaseModel):

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dhocl.classifier.prediction import FALSE_ALARMS, Prediction, name_predictions
+from dhocl.classifier.restriction import Restriction
 from dhocl.core import checkpoint
-from dhocl.core.decode import Beliefs
+from dhocl.core.decode import Beliefs, Decoding, restricted
 from dhocl.core.errors import InputError, usable
 from dhocl.core.taxonomy import UNKNOWN, Label, Taxonomy
 from dhocl.knowledge.source import from_json
@@ -20,7 +22,6 @@ from dhocl.model import Model, Revision
 from dhocl.service.progress import Progress
 
 COUNTS = ("applied", "step", "learned", "refused", "deleted", "relabelled")
-NOTHING: dict[str, Any] = {"ranks": {}, "path": []}  # prediction before anything is learned
 
 
 class ServedModel:
@@ -144,6 +145,17 @@ class ServedModel:
             return served
 
 
+class Asked(NamedTuple):
+    """What a request wants to know of its images."""
+
+    images: int
+    confidence: float = 0.0  # least probability of the answer
+    top: int = 1  # classes per rank
+    decode: Decoding = "path"
+    restriction: Restriction = Restriction()
+    false_alarms: float = FALSE_ALARMS
+
+
 class Snapshot:
     """A served model after a micro-batch. It never changes, so any thread may read it.
 
@@ -164,10 +176,21 @@ class Snapshot:
         self.progress = served.progress.summary()
         self.history = served.progress.history
 
-    def predict(self, images: Sequence[np.ndarray], confidence: Sequence[float]) -> list[dict[str, Any]]:
-        """A prediction per image; `answer` is the deepest class of the path with at least its confidence."""
-        beliefs = self._reader.beliefs(as_tensor(images))
-        return [describe(beliefs, row, self.taxonomy, self.ranks, least) for row, least in enumerate(confidence)]
+    def predict(self, images: Sequence[np.ndarray], asked: Sequence[Asked]) -> list[list[dict[str, Any]] | InputError]:
+        """The predictions of each request, whose images follow one another; an error for one whose classes are none."""
+        beliefs, start = self._reader.beliefs(as_tensor(images)), 0
+        found: list[list[dict[str, Any]] | InputError] = []
+        for each in asked:
+            own = beliefs.rows(slice(start, start + each.images))
+            start += each.images
+            try:
+                own = restricted(own, each.restriction.inside(self.taxonomy))
+            except InputError as error:
+                found.append(error)
+                continue
+            named = name_predictions(own, self.taxonomy, self.ranks, each.decode, each.top, each.false_alarms)
+            found.append([prediction.to_json(each.confidence, each.decode) for prediction in named])
+        return found
 
     def frozen_features(self, x: Tensor) -> Tensor | None:
         """(n, 3, size, size) uint8 -> (n, D), the same in all snapshots; None if the network is trained."""
@@ -180,13 +203,18 @@ class Snapshot:
         """
         found = self._reader.suggest(x, count)
         rows = [each.row for each in found]
-        beliefs = self._reader.beliefs(x[rows]) if rows and len(self.taxonomy) else None
+        named: Sequence[Prediction | None] = [None] * len(rows)
+        if rows and len(self.taxonomy):
+            named = name_predictions(self._reader.beliefs(x[rows]), self.taxonomy, self.ranks)
         suggested = []
-        for place, each in enumerate(found):
-            rank, shown = self.ranks[each.level], NOTHING
-            if beliefs is not None:
-                shown = describe(beliefs, place, self.taxonomy, self.ranks, 0.0)
-            about = {"rank": rank, "guess": shown["ranks"].get(rank), "path": shown["path"]}
+        for each, prediction in zip(found, named, strict=True):
+            rank = self.ranks[each.level]
+            guess = prediction.levels.get(rank) if prediction else None
+            about = {
+                "rank": rank,
+                "guess": guess and guess.to_json(),
+                "path": prediction.to_json()["path"] if prediction else [],
+            }
             scores = {"score": each.score, "uncertainty": each.uncertainty, "novelty": each.novelty}
             suggested.append((each.row, about | scores))
         return suggested
@@ -200,26 +228,3 @@ def as_array(pixels: bytes, size: int) -> np.ndarray:
 def as_tensor(images: Sequence[np.ndarray]) -> Tensor:
     """n images (size, size, 3) uint8 -> (n, 3, size, size)."""
     return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous()
-
-
-def describe(beliefs: Beliefs, row: int, taxonomy: Taxonomy, names: list[str], confidence: float) -> dict[str, Any]:
-    """The prediction of one image; `names` are the ranks by level."""
-
-    def guess(level: int, column: int, probability: float) -> dict[str, Any]:
-        label = taxonomy.labels[int(taxonomy.nodes(level)[column])]
-        return {"rank": names[level], "name": label.name, "probability": min(1.0, probability)}
-
-    tops = {level: p[row].max(0) for level, p in beliefs.levels.items()}
-    ranks = [guess(level, int(top.indices), float(top.values)) for level, top in tops.items()]
-    best = beliefs.paths[torch.argmax(beliefs.posterior[row])].tolist()
-    path = [
-        guess(level, column, beliefs.marginal(row, place, column))
-        for place, (level, column) in enumerate(zip(taxonomy.levels, best, strict=True))
-        if column != UNKNOWN
-    ]
-    sure = [node for node in path if node["probability"] >= confidence]
-    return {
-        "ranks": {found.pop("rank"): found for found in ranks},
-        "path": path,
-        "answer": sure[-1] if sure else None,
-    }

@@ -11,21 +11,27 @@ from typing import Annotated, Any, NamedTuple
 import anyio
 from fastapi import FastAPI, HTTPException, Query, Request
 
+from dhocl.classifier.prediction import FALSE_ALARMS
+from dhocl.classifier.restriction import restrict
+from dhocl.core.decode import Decoding
 from dhocl.core.errors import InputError
 from dhocl.core.taxonomy import Label
 from dhocl.service import images, schema
 from dhocl.service.bodies import read_images, read_observations
 from dhocl.service.decoding import Decoder
 from dhocl.service.journal import MovedError, Post
+from dhocl.service.names import LONGEST
 from dhocl.service.schema import problems
-from dhocl.service.served import as_array
+from dhocl.service.served import Asked, as_array
 from dhocl.service.service import Service
 from dhocl.service.together import Together
 
+MOST = 100  # classes per rank in a prediction
+NAMES = 1000  # of a list of classes that may be predicted
 AT_ONCE = 64  # images that are predicted at once, and entries that are written at once
 
-
 Accept = Callable[[Post], Awaitable[list[int]]]
+Listed = Annotated[str, Query(min_length=1, max_length=2 * LONGEST)]  # with its rank
 
 
 class Writing(NamedTuple):
@@ -36,13 +42,6 @@ class Writing(NamedTuple):
     predictor: anyio.CapacityLimiter  # of the thread that predicts
 
 
-class Asked(NamedTuple):
-    """Images to predict."""
-
-    pixels: list[bytes]
-    confidence: float
-
-
 def add_writing(app: FastAPI, service: Service) -> Writing:
     limits = service.limits
     decoder = Decoder(service.image_size, limits.pixels)
@@ -51,14 +50,12 @@ def add_writing(app: FastAPI, service: Service) -> Writing:
     def append(posts: list[Post]) -> list[list[int] | None]:
         return service.journal.append(posts, limits.queue)
 
-    def predictions(asked: list[Asked]) -> list[list[dict[str, Any]]]:
-        arrays = [as_array(pixels, service.image_size) for each in asked for pixels in each.pixels]
-        confidence = [each.confidence for each in asked for _ in each.pixels]
-        found = iter(service.engine.snapshot.predict(arrays, confidence))
-        return [[next(found) for _ in each.pixels] for each in asked]
+    def predictions(requests: list[tuple[list[bytes], Asked]]) -> list[list[dict[str, Any]] | InputError]:
+        arrays = [as_array(image, service.image_size) for pixels, _ in requests for image in pixels]
+        return service.engine.snapshot.predict(arrays, [asked for _, asked in requests])
 
     appended = Together(append, lambda post: len(post.contents), AT_ONCE)
-    predicted = Together(predictions, lambda asked: len(asked.pixels), AT_ONCE)
+    predicted = Together(predictions, lambda request: len(request[0]), AT_ONCE)
 
     async def accept(post: Post) -> list[int]:
         if not service.engine.alive:
@@ -99,19 +96,32 @@ def add_writing(app: FastAPI, service: Service) -> Writing:
     @app.post(
         "/predict",
         response_model=schema.Predictions,
+        response_model_exclude_unset=True,
         responses=problems(403, 408, 409, 413, 415),
         openapi_extra=images_body({}, "images", {"type": "string", "contentEncoding": "base64"}),
     )
     async def predict(
-        request: Request, confidence: Annotated[float, Query(ge=0, le=1, allow_inf_nan=False)] = 0.0
+        request: Request,
+        confidence: Annotated[float, Query(ge=0, le=1, allow_inf_nan=False)] = 0.0,
+        top: Annotated[int, Query(ge=1, le=MOST)] = 1,
+        decode: Decoding = "path",
+        false_alarms: Annotated[float, Query(ge=0, le=1, allow_inf_nan=False)] = FALSE_ALARMS,
+        within: Listed | None = None,
+        among: Annotated[list[Listed] | None, Query(max_length=NAMES)] = None,
     ) -> dict[str, Any]:
-        """Predict images at every rank."""
+        """Predict images: the most probable path of the tree, and the answer, its deepest class that is sure."""
         contents = await read_images(request, limits)
         with refusals():
             pixels = await decoder.pixels(contents)
-        if not len(service.engine.snapshot.taxonomy):
+        tree = service.engine.snapshot.taxonomy
+        if not len(tree):
             raise HTTPException(409, "nothing is learned yet: post observations first")
-        return {"predictions": await predicted(Asked(pixels, confidence))}
+        with refusals():
+            restriction = restrict(tree, service.ranks, within, among)
+            found = await predicted((pixels, Asked(len(pixels), confidence, top, decode, restriction, false_alarms)))
+            if isinstance(found, InputError):
+                raise found
+        return {"predictions": found} | ({"unknown": restriction.unknown} if among else {})
 
     @app.post(
         "/taxonomy",
@@ -177,7 +187,7 @@ def journal_errors() -> Iterator[None]:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Statuses of images that are refused."""
+    """Statuses of images and names that are refused."""
     try:
         yield
     except images.TypeRefusedError as error:
@@ -185,7 +195,7 @@ def refusals() -> Iterator[None]:
     except images.SizeRefusedError as error:
         raise HTTPException(413, str(error)) from None
     except InputError as error:
-        raise HTTPException(422, str(error)) from None
+        raise HTTPException(422, str(error).replace("`", "")) from None
 
 
 def images_body(

@@ -67,7 +67,7 @@ async function predict() {
   const form = new FormData();
   form.append("image", given, "image");
   if (!tree.nodes.size) return tell("Nothing is learned yet: name the image.");
-  [prediction] = (await ask("/predict", { method: "POST", body: form }).then(response => response.json())).predictions;
+  [prediction] = (await ask("/predict?top=2", { method: "POST", body: form }).then(response => response.json())).predictions;
   const { name, rank, probability } = prediction.path.at(-1);
   tell(`Most probably ${name} (${rank}), ${percent(probability)}.`);
 }
@@ -114,7 +114,7 @@ function drawPath() {
 }
 
 function drawGuess(rank) {
-  const onPath = prediction?.path.find(node => node.rank === rank), alone = prediction?.ranks[rank], guess = onPath ?? alone;
+  const onPath = prediction?.path.find(node => node.rank === rank), next = prediction?.alternatives[rank]?.[0], guess = onPath ?? next;
   const other = make("button", { type: "button", disabled: busy, "aria-expanded": editing === rank }, guess ? "Other" : "Name it");
   other.setAttribute("aria-label", guess ? `another ${rank}` : `name the ${rank}`);
   other.onclick = () => {
@@ -132,9 +132,10 @@ function drawGuess(rank) {
     bar.firstChild.style.width = `${100 * guess.probability}%`;
     middle.append(make("div", { className: onPath ? "name" : "name apart", dir: "auto" }, guess.name),
       make("div", { className: "share" }, bar, percent(guess.probability, 1)));
-    if (!onPath) middle.append(make("div", { className: "rather" }, "most probable at this rank alone, not on this path"));
-    else if (alone && alone.name !== guess.name)
-      middle.append(make("div", { className: "rather" }, `at this rank alone: ${alone.name}, ${percent(alone.probability)}`));
+    if (!onPath) middle.append(make("div", { className: "rather" }, "most probable at this rank, not on this path"));
+    else if (next) middle.append(make("div", { className: "rather" }, `or ${next.name}, ${percent(next.probability)}`));
+    const note = prediction.new === rank ? `perhaps a new ${rank}` : prediction.only.includes(rank) ? `only one ${rank} known` : "";
+    if (note) middle.append(make("div", { className: "rather" }, note));
     parts.append(make("div", { className: "acts" }, right, other));
   } else {
     middle.append("–");
