@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhocl.core.decode import Beliefs, believe, known_paths
-from dhocl.core.taxonomy import Label, Taxonomy
+from dhocl.core.decode import Beliefs, believe, known_paths, merge_synonyms
+from dhocl.core.taxonomy import UNKNOWN, Label, Taxonomy
 from tests.helpers.tensors import normal
 from tests.helpers.trees import apply, balanced_tree, changes
 
@@ -63,6 +63,46 @@ def test_without_links_the_finest_class_is_what_is_shown() -> None:
     levels = {0: torch.tensor([[0.9, 0.1]]), 1: torch.tensor([[0.8, 0.2]])}
     (best,), _ = believe(levels, tree, coherent=True).best_path()
     assert best.tolist() == [-1, 0]
+
+
+def test_a_class_without_known_children_competes_at_its_own_level() -> None:
+    """Owls have no known species. They win against single finches, but not against all of them."""
+    tree = Taxonomy()
+    finch, owl = tree.add(Label("finch", 0)), tree.add(Label("owl", 0))
+    for name in ("siskin", "serin", "crossbill"):
+        tree.link(tree.add(Label(name, 1)), finch)
+    levels = {0: torch.tensor([[0.55, 0.45], [0.4, 0.6]]), 1: torch.tensor([[0.3, 0.5, 0.2], [0.3, 0.5, 0.2]])}
+    beliefs = believe(levels, tree, coherent=True)
+    assert known_paths(tree).tolist() == [[1, -1], [0, 0], [0, 1], [0, 2]]
+    torch.testing.assert_close(beliefs.posterior[0], torch.tensor([0.45, 0.165, 0.275, 0.11]))
+    paths, probability = beliefs.best_path()
+    assert paths.tolist() == [[0, 1], [tree.column(owl), -1]]
+    torch.testing.assert_close(probability, torch.tensor([0.275, 0.6]))
+    chosen = beliefs.choices("path")
+    assert chosen[0].column.tolist() == [0, 1]
+
+
+@given(changes(), st.integers(0, 99))
+def test_a_path_that_ends_early_has_the_most_probable_class_of_its_level(
+    history: list[tuple[str, int, int]], seed: int
+) -> None:
+    tree = apply([("add", 0, 0), *history])
+    generator = torch.Generator().manual_seed(seed)
+    levels = {level: torch.rand(5, width, generator=generator) for level, width in tree.widths.items()}
+    levels = merge_synonyms({level: p / p.sum(1, keepdim=True) for level, p in levels.items()}, tree)
+    beliefs = believe(levels, tree, coherent=True)
+    paths, probability = beliefs.best_path()
+    for row, path in enumerate(paths.tolist()):
+        (place,) = [p for p, known in enumerate(beliefs.paths.tolist()) if known == path][:1]
+        assert probability[row] == beliefs.posterior[row, place]
+        last = max(place for place, column in enumerate(path) if column != UNKNOWN)
+        if last < len(path) - 1:
+            others = range(tree.widths[tree.levels[last]])
+            mine = beliefs.marginal(row, last, path[last])
+            assert all(mine >= beliefs.marginal(row, last, other) - 1e-6 for other in others)
+        else:
+            reach = beliefs.paths[:, -1] != UNKNOWN
+            assert probability[row] == beliefs.posterior[row, reach].max()
 
 
 def test_what_a_path_leaves_open_is_taken_from_the_level() -> None:

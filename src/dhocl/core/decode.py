@@ -128,9 +128,24 @@ class Beliefs(NamedTuple):
         return found
 
     def best_path(self) -> tuple[Tensor, Tensor]:
-        """The most probable known path of each image: (B, levels) columns with -1 for none; its probability (B,)."""
-        probability, best = self.posterior.max(1)
-        return self.paths[best], probability
+        """The path to predict of each image: (B, levels) columns with -1 for none; its probability (B,).
+
+        It is the most probable one that reaches the finest level. A path that ends above competes at the level where it
+        ends, with all paths through another class there, and with all that have no class there: a family without a
+        known species has the probability of all its species, and would win against any species of another family.
+        """
+        known = self.paths != UNKNOWN  # (paths, levels)
+        last = known.long().cumsum(1).argmax(1)  # (paths,) place of the last class
+        early = last < known.shape[1] - 1
+        best = self.posterior.masked_fill(early, -1.0).argmax(1)
+        for place, p in reversed(list(enumerate(self.levels.values()))):  # the coarsest decides
+            here = (early & (last == place)).nonzero()[:, 0]
+            if len(here):
+                loose = self.posterior[:, ~known[:, place] & (last > place)].sum(1)
+                most = through(self.posterior, self.paths[:, place], p.shape[1]).max(1).values
+                ending = self.posterior[:, here].max(1)
+                best = torch.where(ending.values >= torch.maximum(most, loose), here[ending.indices], best)
+        return self.paths[best], self.posterior.gather(1, best[:, None])[:, 0]
 
     def choices(self, decode: Decoding) -> dict[int, Choice]:
         """The predicted class of each level, and the probabilities of all classes.
