@@ -11,6 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from dhocl.service import reports, schema
 from dhocl.service.journal import IMAGES
 from dhocl.service.page import read_page
+from dhocl.service.progress import MISTAKES
 from dhocl.service.schema import problems
 from dhocl.service.service import Service
 
@@ -54,6 +55,11 @@ def add_reading(app: FastAPI, service: Service) -> None:
         if (format or ("prometheus" if "text/plain" in request.headers.get("accept", "") else "json")) == "json":
             return service.metrics()
         return Response(service.measures.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    @app.get("/confusions", response_model=dict[str, list[schema.Confusion]], responses=problems())
+    def confusions(n: Annotated[int, Query(ge=1, le=MISTAKES)] = 20) -> dict[str, list[dict[str, Any]]]:
+        """By rank, which classes are taken for which, most frequent first. Classes that were new do not count."""
+        return reports.confusions(engine.snapshot, n)
 
     @app.get("/observations/recent", response_model=list[schema.Recent], responses=problems())
     def recent(n: Annotated[int, Query(ge=1, le=IMAGES)] = 20) -> list[dict[str, Any]]:
