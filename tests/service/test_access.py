@@ -16,7 +16,8 @@ TOKEN = "correct-horse-battery"
 WRITES = [("POST", "/observations"), ("POST", "/taxonomy")]
 READS = [
     ("GET", "/taxonomy"), ("GET", "/taxonomy/events"), ("GET", "/metrics"), ("GET", "/observations/recent"),
-    ("GET", "/observations/1/thumbnail"), ("GET", "/entries/1"), ("GET", "/events"), ("POST", "/predict"),
+    ("GET", "/observations/1/thumbnail"), ("GET", "/entries/1"), ("GET", "/confusions"), ("GET", "/events"),
+    ("POST", "/predict"),
 ]  # fmt: skip
 OPEN = [("GET", "/"), ("GET", "/docs"), ("GET", "/health"), ("GET", "/openapi.json")]
 

@@ -17,6 +17,7 @@ ROUTES = [
     ("POST", "/observations"), ("POST", "/predict"), ("POST", "/taxonomy"), ("GET", "/taxonomy"),
     ("GET", "/taxonomy/events"), ("GET", "/metrics"), ("GET", "/observations/recent"),
     ("GET", "/observations/{number}/thumbnail"), ("GET", "/entries/{number}"), ("GET", "/health"),
+    ("GET", "/confusions"),
 ]  # fmt: skip
 
 load_all_checks()

@@ -86,7 +86,13 @@ def add_reading(app: FastAPI, service: Service) -> None:
         if found is None:
             raise HTTPException(404, "there is no such entry, or it was deleted")
         reason = (found.outcome or {}).get("reason")
-        return {"number": found.number, "kind": found.kind, "state": found.state, "reason": reason}
+        hidden = found.state == "done" and number > engine.snapshot.applied  # other requests do not show it yet
+        return {
+            "number": found.number,
+            "kind": found.kind,
+            "state": "queued" if hidden else found.state,
+            "reason": reason,
+        }
 
     @app.get(
         "/events",
