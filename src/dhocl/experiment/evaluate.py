@@ -21,6 +21,7 @@ from dhocl.experiment.metrics import (
     pw_jaccard,
     severity,
 )
+from dhocl.experiment.mistakes import Judged, mistakes
 from dhocl.model import Model
 from dhocl.nn.backbones.parts import PART
 
@@ -96,12 +97,26 @@ class Evaluator:
             plain.append(_best(beliefs.levels))
             decoded.append(_best(beliefs.marginals()))
         guesses, path = _join(plain), _join(decoded)
+        self._path, self._streamed = path, streamed
         scores: Scores = {}
         for name, members in populations(self._nodes, streamed, self._tree).items():
             own = self._score(guesses, members, taxonomy, sets, classes)
             own["path"] = self._score(path, members, taxonomy, sets, classes)
             scores |= {name: own} if name else own
         return scores
+
+    def mistakes(self, taxonomy: Taxonomy) -> dict[str, Any]:
+        """Those of the last evaluation, by consistent paths, of the images whose class was streamed."""
+        members = populations(self._nodes, self._streamed, self._tree)[""]
+        predicted, true = torch.full_like(self._truth, UNKNOWN), torch.full_like(self._truth, UNKNOWN)
+        sure = torch.zeros(self._truth.shape)
+        for level, (confidence, column) in self._path.items():
+            place = self._tree.levels.index(level)
+            columns, truth = self._true_columns(level, taxonomy), self._truth[:, place]
+            known = members & torch.isin(truth, columns) & (truth != UNKNOWN)
+            predicted[:, place], sure[:, place] = columns[column], confidence
+            true[:, place] = truth.where(known, UNKNOWN)
+        return mistakes(Judged(predicted, true, sure), self._tree, self._images)
 
     def _score(self, guesses: Guesses, members: Tensor, taxonomy: Taxonomy, sets: bool, classes: bool) -> Scores:
         """Scores of the test images in `members` (n,)."""

@@ -32,6 +32,7 @@ class Record:
     | taxonomy.jsonl         | the events by which the tree grew                                          |
     | matrices.safetensors   | matrices of the learner at the end, such as prototype distances            |
     | matrices-N.safetensors | the same at the first evaluation with N classes of the finest level        |
+    | mistakes.json          | which classes are confused at the end, and examples of mistakes            |
     | summary.json           | metrics of the finished run                                                |
     | checkpoints/           | to resume from                                                             |
 
@@ -96,6 +97,13 @@ class Record:
         if matrices:
             tensors = {name: matrix.contiguous() for name, matrix in matrices.items()}
             write_atomically(self._matrices(mark), safetensors.torch.save(tensors))
+
+    def write_mistakes(self, mistakes: dict[str, Any]) -> None:
+        self._write_json("mistakes.json", mistakes)
+
+    def mistakes(self) -> dict[str, Any]:
+        """The content of mistakes.json; empty for an unfinished run, or one of an earlier version."""
+        return self._read_json("mistakes.json") if (self.folder / "mistakes.json").exists() else {}
 
     def finish(self, summary: dict[str, Any], matrices: dict[str, Tensor]) -> None:
         self.write_matrices(matrices)

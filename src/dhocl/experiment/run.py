@@ -166,6 +166,8 @@ def _run(
             curve.append(scores)
             record.write_curve(curve)
             record.write_taxonomy(model.taxonomy)
+            if step == len(stream):
+                record.write_mistakes(evaluator.mistakes(model.taxonomy))
             before, met = met, model.taxonomy.widths.get(finest, 0)
             for mark in MARKS:
                 if before < mark <= met:
