@@ -66,6 +66,7 @@ def predicted(page: Page, image: Path) -> None:
     page.wait_for_selector("#path li .share")
     page.locator("#tree .row").nth(2).click()
     page.locator("#recent img").first.wait_for()
+    page.locator("#confused tr").first.wait_for()
 
 
 def findings(page: Page, axe: Path) -> list[str]:
