@@ -1,8 +1,9 @@
 """Look at every page in Chromium: screenshots at two widths, light and dark, and findings of axe-core.
 
-python benchmarks/look.py OUT [--axe axe.min.js] [--data DIR] [--quick]
+python benchmarks/look.py OUT [--axe axe.min.js] [--data DIR] [--quick] [--docs docs/images]
 
-axe.min.js comes with `npm pack axe-core`. With serious or critical findings the exit code is 1.
+axe.min.js comes with `npm pack axe-core`. With serious or critical findings the exit code is 1. `--docs` also writes
+the pictures of the documentation, which show birds of `--data`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from dhocl import RunConfig, run_to_end
@@ -26,6 +28,7 @@ HERE = Path(__file__).parent
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 WIDTHS = (1300, 390)
 SCHEMES = ("light", "dark")
+PICTURES = {"service": 1300, "run": 1400, "compare": 1000}  # of the documentation, and their heights in pixels
 GRAVE = ("serious", "critical")
 
 
@@ -46,17 +49,33 @@ def birds(folder: Path, data: Path | None, quick: bool) -> Iterator[tuple[str, P
         process.wait()
 
 
-def reports(folder: Path, quick: bool) -> dict[str, Path]:
-    """Two methods and three seeds each."""
-    size = {"samples": 640, "test_samples": 200, "groups": 4} if quick else {"samples": 3000, "test_samples": 600}
-    small = {"backbone": "tiny", "image_size": 32} if quick else {}
+def reports(folder: Path, data: Path | None, quick: bool) -> dict[str, Path]:
+    """The report of a run, and the comparison of two methods with three seeds each."""
+    chosen: dict[str, Any] = {"samples": 640, "test_samples": 200, "groups": 4} if quick else {"samples": 1500}
+    chosen |= {"backbone": "tiny", "image_size": 32} if quick else {"test_samples": 600}
+    chosen |= {"dataset": "cub200", "data": data} if data else {}
     runs = []
     for method in ("amber", "ncm"):
         for seed in range(3):
             runs.append(folder / f"{method}-{seed}")
-            run_to_end(RunConfig(method=method, seed=seed, **size, **small), runs[-1])  # type: ignore[arg-type]
+            run_to_end(RunConfig(method=method, seed=seed, **chosen), runs[-1])
             write_report([runs[-1]], runs[-1] / "report.html")
+            print(f"{len(runs)} of 6 runs", flush=True)
     return {"run": runs[0] / "report.html", "compare": write_report(runs, folder / "compare.html")}
+
+
+def evaluation(folder: Path, quick: bool) -> Path:
+    """The page of `dhocl evaluate` for the drawn birds of examples/photographs.py."""
+    photos, model = folder / "photos", folder / "garden"
+    small = ["--backbone", "tiny", "--image-size", 32] if quick else []
+    dhocl = [sys.executable, "-c", "from dhocl.cli import main; main()"]
+    for command in (
+        [sys.executable, HERE.parent / "examples" / "photographs.py", photos],
+        [*dhocl, "learn", model, "--data", photos, "--quiet", *small],
+        [*dhocl, "evaluate", model, "--data", photos],
+    ):
+        subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
+    return model / "evaluation.html"
 
 
 def predicted(page: Page, image: Path) -> None:
@@ -102,19 +121,31 @@ def look(browser: Browser, name: str, address: str, out: Path, axe: Path | None,
     return grave
 
 
+def picture(screenshot: Path, file: Path, height: int) -> None:
+    """The top of a screenshot, in few colours: a small file."""
+    with Image.open(screenshot) as whole:
+        top = whole.convert("RGB").crop((0, 0, whole.width, min(height, whole.height)))
+    top.quantize(128, dither=Image.Dither.NONE).save(file, optimize=True)
+
+
 def main(
     out: Annotated[Path, typer.Argument(help="A new folder.")],
     axe: Annotated[Path | None, typer.Option(help="axe.min.js of the npm package axe-core.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with CUB-200-2011; without one, letters.")] = None,
     quick: Annotated[bool, typer.Option(help="A small network and few samples.")] = False,
+    docs: Annotated[Path | None, typer.Option(help="Folder for the pictures of the documentation.")] = None,
 ) -> None:
     out.mkdir(parents=True)
-    pages = {name: page.resolve().as_uri() for name, page in reports(out / "runs", quick).items()}
+    found = reports(out / "runs", data, quick) | {"evaluation": evaluation(out, quick)}
+    pages = {name: page.resolve().as_uri() for name, page in found.items()}
     with birds(out / "birds", data, quick) as (address, image), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         pages |= {"service": address, "docs": f"{address}/docs"}
         grave = sum(look(browser, name, page, out, axe, image) for name, page in pages.items())
         browser.close()
+    if docs:
+        for name, height in PICTURES.items():
+            picture(out / f"{name}-1300-light.png", docs / f"{name}.png", height)
     print(f"{len(pages)} pages, {grave} serious findings" if axe else f"{len(pages)} pages")
     raise typer.Exit(grave > 0)
 
