@@ -51,8 +51,8 @@ def birds(folder: Path, data: Path | None, quick: bool) -> Iterator[tuple[str, P
 
 def reports(folder: Path, data: Path | None, quick: bool) -> dict[str, Path]:
     """The report of a run, and the comparison of two methods with three seeds each."""
-    chosen: dict[str, Any] = {"samples": 640, "test_samples": 200, "groups": 4} if quick else {"samples": 1500}
-    chosen |= {"backbone": "tiny", "image_size": 32} if quick else {"test_samples": 600}
+    chosen: dict[str, Any] = {"samples": 600, "test_samples": 300, "groups": 4, "eval_every": 100}
+    chosen |= {"backbone": "tiny", "image_size": 32} if quick else {"image_size": 64}
     chosen |= {"dataset": "cub200", "data": data} if data else {}
     runs = []
     for method in ("amber", "ncm"):

@@ -16,6 +16,7 @@ from torch import Tensor
 from dhocl.core.errors import InputError, usable
 from dhocl.core.files import write_atomically
 from dhocl.core.taxonomy import Taxonomy
+from dhocl.data import DATASETS
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.evaluate import Scores
 
@@ -132,3 +133,17 @@ class Record:
 
     def _reading(self, name: str) -> AbstractContextManager[None]:
         return usable(self.folder / name, "start the run again in another folder")
+
+
+def title(config: RunConfig) -> str:
+    """The data set's own name: that of a user's own data is the name of the folder or file.
+
+    >>> title(RunConfig(dataset="cub200")), title(RunConfig(dataset="folder", data="photos/garden birds"))
+    ('CUB-200-2011', 'garden birds')
+    >>> title(RunConfig(dataset="my.package:moths"))
+    'moths'
+    """
+    if (info := DATASETS.get(config.dataset)) and info.title:
+        return info.title
+    own = Path(config.data).stem if config.data else ""
+    return own or str(config.dataset).rpartition(":")[2]

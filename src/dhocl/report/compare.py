@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.evaluate import POPULATIONS
-from dhocl.experiment.record import Record
+from dhocl.experiment.record import Record, title
 from dhocl.report.figures import Key, Shown, colour
-from dhocl.report.reading import DECODINGS, MISSING, NUMBERS, OPEN_AAUC, Run, entry, read, title
+from dhocl.report.reading import DECODINGS, MISSING, NUMBERS, OPEN_AAUC, Run, entry, read
 from dhocl.report.svg import COLOURS, Line, Panel, plot
 from dhocl.report.tables import Table, gap_text, lookup, paired_note, shown, spread, tabulate
 

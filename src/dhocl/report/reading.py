@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from dhocl.core.errors import InputError
 from dhocl.core.taxonomy import Taxonomy
-from dhocl.data import DATASETS
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.evaluate import POPULATIONS, Scores, summarise
 from dhocl.experiment.record import Record
@@ -96,20 +94,6 @@ def read(record: Record) -> Run:
         record.summary() if record.finished else so_far,
         record.finished,
     )
-
-
-def title(config: RunConfig) -> str:
-    """The data set's own name: that of a user's own data is the name of the folder or file.
-
-    >>> title(RunConfig(dataset="cub200")), title(RunConfig(dataset="folder", data="photos/garden birds"))
-    ('CUB-200-2011', 'garden birds')
-    >>> title(RunConfig(dataset="my.package:moths"))
-    'moths'
-    """
-    if (info := DATASETS.get(config.dataset)) and info.title:
-        return info.title
-    own = Path(config.data).stem if config.data else ""
-    return own or str(config.dataset).rpartition(":")[2]
 
 
 def written(value: float | None, digits: int = 1) -> str:

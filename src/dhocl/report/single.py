@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from dhocl.experiment.evaluate import POPULATIONS
-from dhocl.experiment.record import Record
+from dhocl.experiment.record import Record, title
 from dhocl.report import figures, tree
 from dhocl.report.command import command
-from dhocl.report.reading import DECODINGS, HIERARCHICAL, NUMBERS, Number, Run, read, title, written
+from dhocl.report.reading import DECODINGS, HIERARCHICAL, NUMBERS, Number, Run, read, written
 
 CONFUSED = 8  # confusions of a level that are shown
 
