@@ -19,7 +19,7 @@ SIDE = 96  # pixels of a kept image
 
 
 class Judged(NamedTuple):
-    """Consistent paths predicted for n images, in columns of the true tree."""
+    """The most probable paths of n images, in columns of the true tree."""
 
     predicted: Tensor  # (n, levels)
     true: Tensor  # (n, levels), -1 where the image does not count
@@ -30,8 +30,10 @@ def mistakes(judged: Judged, tree: Taxonomy, images: Images) -> dict[str, Any]:
     """The confusions of each level, most frequent first, and the worst mistakes with their images; JSON."""
     names = [[tree.labels[node].name for node in tree.nodes(level).tolist()] for level in tree.levels]
     places = {str(level): place for place, level in enumerate(tree.levels)}
+    counted, right = judged.true != UNKNOWN, judged.predicted == judged.true
     return {
-        "images": {level: int((judged.true[:, place] != UNKNOWN).sum()) for level, place in places.items()},
+        "images": {level: int(counted[:, place].sum()) for level, place in places.items()},
+        "right": {level: int((counted & right)[:, place].sum()) for level, place in places.items()},
         "confusions": {level: confusions(judged, place, names[place]) for level, place in places.items()},
         "examples": _examples(judged, worst(judged), names, images),
     }

@@ -29,7 +29,7 @@ class PopulationRow(NamedTuple):
 
 
 class Rank(NamedTuple):
-    """What is known of a level at the end, with consistent paths."""
+    """What is known of a level at the end."""
 
     name: str
     classes: int
@@ -87,17 +87,16 @@ def results(run: Run, matrices: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def ranks(run: Run, wrong: dict[str, Any]) -> list[Rank]:
-    accuracy = run.summary.get("path.level_accuracy", {})
-    return [
-        Rank(
-            run.ranks[level],
-            width,
-            wrong.get("images", {}).get(str(level)),
-            accuracy.get(str(level)),
-            wrong.get("confusions", {}).get(str(level), [])[:CONFUSED],
-        )
-        for level, width in run.taxonomy.widths.items()
-    ]
+    """By the most probable paths; in a record without them, by the probability summed over paths."""
+    by_sums = run.summary.get("path.level_accuracy", {})
+
+    def rank(level: int, width: int) -> Rank:
+        key = str(level)
+        images = wrong["images"][key] if wrong else None
+        share = (100 * wrong["right"][key] / images if images else None) if wrong else by_sums.get(key)
+        return Rank(run.ranks[level], width, images, share, wrong["confusions"][key][:CONFUSED] if wrong else [])
+
+    return [rank(level, width) for level, width in run.taxonomy.widths.items()]
 
 
 def facts(run: Run) -> dict[str, str]:
