@@ -413,7 +413,7 @@ def test_what_an_ecologist_asks_comes_first(tmp_path: Path) -> None:
     ]
     assert confused == [["species", "taken for", "images"], *([["owl", EMOJI, "7"]] * 8)]
     (mistake,) = [text for text in page.texts("figcaption") if "taken for" in text]
-    assert mistake == f"animal › owltaken for animal › {HOSTILE}, 91 %"
+    assert mistake == f"animal › owltaken for animal · {HOSTILE}, 91 %"
     assert [a["src"] for tag, a, _ in page.elements if tag == "img"] == ["data:image/jpeg;base64,AAAA"]
     assert page.texts("h2").index("The method: amber") > page.texts("h2").index("The tree of classes")
 

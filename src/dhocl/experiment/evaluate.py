@@ -202,7 +202,7 @@ def _best(probabilities: dict[int, Tensor]) -> Guesses:
 
 
 def _chosen(beliefs: Beliefs) -> Guesses:
-    """The classes of the most probable path, as `dhocl predict` names them."""
+    """The classes of the most probable path; where it has none, the best of the level: as `dhocl evaluate` counts."""
     choices = beliefs.choices("path").items()
     return {level: (own.p.gather(1, own.column[:, None])[:, 0].clamp_max(1), own.column) for level, own in choices}
 

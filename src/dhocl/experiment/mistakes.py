@@ -19,7 +19,7 @@ SIDE = 96  # pixels of a kept image
 
 
 class Judged(NamedTuple):
-    """The most probable paths of n images, in columns of the true tree."""
+    """Classes predicted for n images (see `Beliefs.choices`), in columns of the true tree."""
 
     predicted: Tensor  # (n, levels)
     true: Tensor  # (n, levels), -1 where the image does not count

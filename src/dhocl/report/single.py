@@ -87,7 +87,7 @@ def results(run: Run, matrices: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def ranks(run: Run, wrong: dict[str, Any]) -> list[Rank]:
-    """By the most probable paths; in a record without them, by the probability summed over paths."""
+    """By the kept predictions; in a record without them, by the probability summed over paths."""
     by_sums = run.summary.get("path.level_accuracy", {})
 
     def rank(level: int, width: int) -> Rank:
