@@ -32,7 +32,11 @@ def test_stopped_anywhere_and_resumed_is_the_same(finished: Record, tmp_path: Pa
                 break
         assert not Record(folder).finished
         again = finish(RunConfig(**FINISHED), folder, resume=True)
-        for name in ("curve.jsonl", *(path.name for path in finished.folder.glob("matrices*.safetensors"))):
+        for name in (
+            "curve.jsonl",
+            "mistakes.json",
+            *(path.name for path in finished.folder.glob("matrices*.safetensors")),
+        ):
             assert (again.folder / name).read_bytes() == (finished.folder / name).read_bytes(), name
 
 
@@ -76,7 +80,12 @@ def test_killed_and_resumed_is_the_same(tmp_path: Path) -> None:
     if not Record(killed).finished:
         assert dhocl("run", "--out", str(killed), "--quiet", "--resume").returncode == 0
     assert kills >= 1
-    for name in ("curve.jsonl", "taxonomy.jsonl", *(path.name for path in whole.glob("matrices*.safetensors"))):
+    for name in (
+        "curve.jsonl",
+        "taxonomy.jsonl",
+        "mistakes.json",
+        *(path.name for path in whole.glob("matr*.safetensors")),
+    ):
         assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
 
 

@@ -7,10 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
 import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+
+DROP = """([bytes, type]) => {
+    const transfer = new DataTransfer();
+    transfer.items.add(new File([new Uint8Array(bytes)], "image", { type }));
+    document.getElementById("drop").dispatchEvent(new DragEvent("drop", { dataTransfer: transfer, bubbles: true }));
+}"""
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 
@@ -31,3 +38,35 @@ def watched(browser: Any, width: int, **more: Any) -> Any:
     page.on("console", lambda message: page.complaints.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
     return page
+
+
+def opened_at(browser: Any, client: httpx.Client, width: int = 1280, **more: Any) -> Any:
+    page = watched(browser, width, **more)
+    page.set_default_timeout(120_000)
+    own = (str(client.base_url), "blob:", "data:")
+    page.on("request", lambda asked: None if asked.url.startswith(own) else page.complaints.append(asked.url))
+    page.goto(str(client.base_url))
+    page.wait_for_selector("#state.live")
+    return page
+
+
+def names(page: Any) -> list[str]:
+    """Of the rows of the tree in sight."""
+    return page.locator("#tree .name").all_text_contents()
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
+
+
+def drop(page: Any, image: bytes, kind: str = "image/png") -> None:
+    page.evaluate(DROP, [list(image), kind])
+
+
+def teach(page: Any, rank: str, name: str) -> None:
+    field = page.get_by_label(f"the right {rank}")
+    if not field.count():
+        page.get_by_label(f"another {rank}").click()
+    field.fill(name)
+    field.press("Enter")
+    page.get_by_text(f"Learned that this is {name} ({rank}).").wait_for()

@@ -119,6 +119,18 @@ def settled(client: httpx.Client) -> dict[str, Any]:
     return found
 
 
+def applied(client: httpx.Client, numbers: Sequence[int]) -> list[str]:
+    """The states of entries once none of them waits any more, and their effect can be read."""
+    found: list[str] = []
+
+    def none_queued() -> bool:
+        found[:] = [client.get(f"/entries/{number}").json()["state"] for number in numbers]
+        return "queued" not in found
+
+    until(none_queued)
+    return found
+
+
 TREE = {"robin": "bird", "crow": "bird", "cod": "fish", "carp": "fish"}
 
 

@@ -70,7 +70,15 @@ def test_the_page_of_a_sweep(page: Any, folder: Path) -> None:
 
 def test_the_page_of_a_run_and_its_tree(page: Any, folder: Path) -> None:
     run = next((folder / "runs").glob("glyphs-halo-*"))
+    phone = page.viewport_size["width"] < 400
     look(page, write_report([run], run / "report.html"), figures=4)
+    assert page.locator(".sheet img").count() > 3
+    assert page.locator(".sheet img").first.evaluate("image => image.naturalWidth") > 10
+    assert page.locator("#as-text").evaluate("details => details.open") == phone
+    assert page.locator("#tree").is_visible() != phone
+    assert page.locator(".branches summary").first.is_visible() == phone
+    if phone:
+        return
     shown = "#tree .node:visible"
     page.locator("#slider").fill("0")
     few = page.locator(shown).count()

@@ -28,7 +28,7 @@ from dhocl.report.figures import scaled
 from dhocl.report.reading import read
 from dhocl.report.single import single
 from dhocl.report.svg import Panel
-from dhocl.report.tree import angles, branches, draw, links, walk
+from dhocl.report.tree import angles, branches, draw, enlarged, links, walk
 from tests.helpers.trees import apply, balanced_tree, changes
 
 HOSTILE, EMOJI = "</script><b>x", "🦜 & 'co'"
@@ -218,8 +218,7 @@ def test_the_numbers_are_the_summary(halo: Page, halo_run: Path) -> None:
 
 def test_each_population_has_its_numbers_and_a_sentence(halo: Page, tmp_path: Path) -> None:
     assert list(populations(torch.tensor([0]), torch.tensor([0]), grown())) == list(POPULATIONS)
-    shown = halo.tables[1]
-    assert shown[0][:3] == ["test images", "predicted", "AAUC"]
+    (shown,) = [table for table in halo.tables if table[0][:3] == ["test images", "predicted", "AAUC"]]
     assert [row[:3] for row in shown[1:]] == [
         ["streamed", "level by level", "66.0"],
         ["streamed", "consistent paths", "67.0"],
@@ -349,7 +348,11 @@ def test_comparison(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / f"{m}{s}", RunConfig(method=m, seed=s), gain) for (m, s), gain in gains.items()]
     runs.append(make_run(tmp_path / "er", RunConfig(method="er"), gain=50.0, end=False))
     page = Page(write_report(runs, tmp_path / "page.html"))
-    plain, seeds, decoded, _ = page.tables
+    groups, _, _, decoded, seeds, gaps, plain = page.tables
+    assert groups == [["method", "seeds"], ["halo", "0, 1"], ["acil", "0, 1"], ["er", "0"]]
+    assert gaps[0][0] == "minus the best"
+    assert gaps[1][:2] == ["halo, 2 seeds", "-1.00 ± 50.82 (2)"], "gains 4 - 1 and 6 - 11; t(1) = 12.7062"
+    assert gaps[2][:2] == ["acil, 2 seeds", "best"]
     assert plain == [
         ["run", "AAUC", "FAUC", "MS ↓", "FFAcc", "FAAcc", "open.AAUC"],
         ["halo, seed 0", "70.0", "60.0", "1.26", "58.0", "68.0", "50.0"],
@@ -363,9 +366,67 @@ def test_comparison(tmp_path: Path) -> None:
         ["acil, 2 seeds", "72.0 ± 7.1", "62.0 ± 7.1", "1.24 ± 0.07", "60.0 ± 7.1", "70.0 ± 7.1", "52.0 ± 7.1"],
     ]
     assert decoded[1][1] == "71.0"
-    assert page.texts("h1") == ["5 runs compared on glyphs"]
+    assert page.texts("h1") == ["Glyphs: 5 runs compared"]
+    assert not page.texts("a"), "no run has a report"
     assert page.figures == {title for title, _ in CURVES.values()}
     assert "tree" not in {attributes.get("id") for _, attributes, _ in page.elements}
+
+
+def test_a_comparison_leads_to_its_runs_and_names_settings_that_differ(tmp_path: Path) -> None:
+    configs = {
+        "a b/0": RunConfig(buffer=50),
+        "a b/1": RunConfig(buffer=50, seed=1),
+        "c": RunConfig(settings={"tau": 2}),
+    }
+    runs = [make_run(tmp_path / name, config) for name, config in configs.items()]
+    for run in runs[:2]:
+        (run / "report.html").write_text("a page")
+    page = Page(write_report(runs, tmp_path / "there" / "compare.html"))
+    assert page.tables[0] == [["buffer", "tau", "seeds"], ["50", "–", "0, 1"], ["1000", "2", "0"]]
+    hrefs = [attributes["href"] for tag, attributes, _ in page.elements if tag == "a"]
+    assert set(hrefs) == {"../a%20b/0/report.html", "../a%20b/1/report.html"}
+
+
+def test_what_an_ecologist_asks_comes_first(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", RunConfig(dataset="folder", data="photos/garden birds"))
+    pair = {"true": "owl", "predicted": EMOJI, "images": 7}
+    example = {"true": ["animal", "owl"], "predicted": ["animal", HOSTILE], "probability": 0.914, "jpeg": "AAAA"}
+    images = {"0": 1300, "1": 90, "2": 50}
+    confused_most = {"0": [], "1": [], "2": [pair] * 20}
+    right = {"0": 1170, "1": 45, "2": 5}
+    kept = {"images": images, "right": right, "confusions": confused_most, "examples": [example]}
+    Record(folder).write_mistakes(kept)
+    page = Page(write_report([folder], tmp_path / "page.html"))
+    assert page.texts("h1") == ["garden birds"]
+    assert page.texts("h2")[:5] == [
+        "How often it is right",
+        "Which classes are confused",
+        "Mistakes",
+        "Over the stream",
+        "The tree of classes",
+    ]
+    ranks, confused, *_ = page.tables
+    assert [row[:4] for row in ranks[1:]] == [
+        ["kingdom", "2", "1,300", "90.0"],
+        ["class", "2", "90", "50.0"],
+        ["species", "4", "50", "10.0"],
+    ]
+    assert confused == [["species", "taken for", "images"], *([["owl", EMOJI, "7"]] * 8)]
+    (mistake,) = [text for text in page.texts("figcaption") if "taken for" in text]
+    assert mistake == f"animal › owltaken for animal · {HOSTILE}, 91 %"
+    assert [a["src"] for tag, a, _ in page.elements if tag == "img"] == ["data:image/jpeg;base64,AAAA"]
+    assert page.texts("h2").index("The method: amber") > page.texts("h2").index("The tree of classes")
+
+
+def test_a_run_without_kept_mistakes_has_a_page(tmp_path: Path) -> None:
+    page = Page(write_report([make_run(tmp_path / "run", RunConfig())], tmp_path / "page.html"))
+    assert page.tables[0][0] == ["rank", "classes known", "right, %", ""]
+    assert "Mistakes" not in page.texts("h2")
+
+
+def test_a_small_tree_has_larger_letters() -> None:
+    assert [enlarged(balanced_tree(1, leaves)) for leaves in (4, 60, 500)] == [2.2, 1.0, 1.0]
+    assert 1 < enlarged(balanced_tree(3, 10)) < 2
 
 
 def test_prototypes_are_compared_with_the_tree_of_their_time(finished: Record) -> None:

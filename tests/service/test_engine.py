@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from dhocl import Classifier, InputError, Label, Model
 from dhocl.classifier.restriction import Allowed, Restriction
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.knowledge import Synonym
-from dhocl.service import journal
+from dhocl.service import journal, reports
 from dhocl.service.asking import AskingThread
 from dhocl.service.bodies import Limits
 from dhocl.service.images import pixels
@@ -242,8 +243,10 @@ def test_progressive_accuracy_is_that_of_a_prediction_before_learning(tmp_path: 
     service = opened(tmp_path / "m")
     by_hand = Classifier(**OPTIONS)
     seen, correct = {"kind": 0, "species": 0}, {"kind": 0, "species": 0}
+    confused: Counter[tuple[str, str, str]] = Counter()
     for seed in range(5):
-        batch = examples(12, seed)
+        wrong = {"crow": "robin", "bird": "fish"} if seed == 4 else {}  # so that there are mistakes
+        batch = [(image, wrong.get(name, name), rank) for image, name, rank in examples(12, seed)]
         observe(service, batch)
         work_off(service)
         images = [as_array(pixels(image, 32, 10**6), 32) for image, _, _ in batch]
@@ -251,11 +254,41 @@ def test_progressive_accuracy_is_that_of_a_prediction_before_learning(tmp_path: 
         for guess, (_, name, rank) in zip(guesses, batch, strict=True):
             seen[rank] += 1
             correct[rank] += guess is not None and rank in guess.levels and guess.levels[rank].name == name
+            if guess is not None and Label(name, rank == "species") in by_hand.taxonomy:
+                confused[rank, name, guess.levels[rank].name] += guess.levels[rank].name != name
         by_hand.learn(images, [(name, rank) for _, name, rank in batch])
     found = service.engine.snapshot.progress
     assert {rank: value["seen"] for rank, value in found.items()} == seen
     assert {rank: value["correct"] for rank, value in found.items()} == correct
     assert sum(correct.values()) > 20
+    told = reports.confusions(service.engine.snapshot, most=100)
+    counts = {(rank, p["true"], p["predicted"]): p["count"] for rank, pairs in told.items() for p in pairs}
+    assert counts == +confused
+    assert counts
+    assert all(
+        [p["count"] for p in pairs] == sorted((p["count"] for p in pairs), reverse=True) for pairs in told.values()
+    )
+    leave(service)
+
+
+def test_confusions_follow_renamed_and_merged_classes(tmp_path: Path) -> None:
+    service = opened(tmp_path / "m")
+    observe(service, examples(30))
+    work_off(service)
+    for true, predicted, times in (("robin", "cod", 3), ("crow", "cod", 2), ("robin", "crow", 4)):
+        tree = service.engine._served.taxonomy
+        pair = (tree.id(Label(true, 1)), tree.id(Label(predicted, 1)))
+        for _ in range(times):
+            service.engine._served.progress.confuse("species", *pair)
+    species = {"name": "crow", "rank": "species"}
+    revise(service, **{"kind": "rename", "class": {"name": "cod", "rank": "species"}, "to": "codfish"})
+    revise(service, **{"kind": "merge", "class": species, "into": "robin"})
+    work_off(service)
+    told = {p["true"]: p for p in reports.confusions(service.engine.snapshot, most=100)["species"]}
+    assert told["robin"] == {"true": "robin", "predicted": "codfish", "count": 5}
+    assert "crow" not in told
+    (most,) = reports.confusions(service.engine.snapshot, most=1)["species"]
+    assert most == told["robin"], "the most frequent comes first"
     leave(service)
 
 

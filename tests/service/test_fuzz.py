@@ -19,6 +19,7 @@ ROUTES = [
     ("GET", "/observations/{number}/thumbnail"), ("GET", "/entries/{number}"), ("GET", "/health"),
     ("PATCH", "/observations/{number}"), ("DELETE", "/observations/{number}"), ("DELETE", "/observations"),
     ("POST", "/images"), ("GET", "/suggestions"), ("POST", "/images/{number}/label"), ("DELETE", "/images/{number}"),
+    ("GET", "/confusions"),
 ]  # fmt: skip
 
 load_all_checks()

@@ -10,18 +10,13 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.helpers.browsing import launched, needs_chromium, watched
+from tests.helpers.browsing import drop, launched, names, needs_chromium, opened_at, percent, teach, watched
 from tests.helpers.serving import NEW, encoded, examples, post, running, settled, started
 
 pytestmark = needs_chromium
 
 TOKEN = "a-long-enough-token"
 MARKUP = "<img src=x onerror=alert(1)>"
-DROP = """([bytes, type]) => {
-    const transfer = new DataTransfer();
-    transfer.items.add(new File([new Uint8Array(bytes)], "image", { type }));
-    document.getElementById("drop").dispatchEvent(new DragEvent("drop", { dataTransfer: transfer, bubbles: true }));
-}"""
 PASTE = """bytes => {
     const clipboardData = new DataTransfer();
     clipboardData.items.add(new File([new Uint8Array(bytes)], "image.png", { type: "image/png" }));
@@ -58,38 +53,6 @@ def page(request: pytest.FixtureRequest, browser: Any, taught: httpx.Client) -> 
     opened.close()
 
 
-def opened_at(browser: Any, client: httpx.Client, width: int = 1280, **more: Any) -> Any:
-    page = watched(browser, width, **more)
-    page.set_default_timeout(120_000)
-    own = (str(client.base_url), "blob:", "data:")
-    page.on("request", lambda asked: None if asked.url.startswith(own) else page.complaints.append(asked.url))
-    page.goto(str(client.base_url))
-    page.wait_for_selector("#state.live")
-    return page
-
-
-def names(page: Any) -> list[str]:
-    """Of the rows of the tree in sight."""
-    return page.locator("#tree .name").all_text_contents()
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
-
-
-def drop(page: Any, image: bytes, kind: str = "image/png") -> None:
-    page.evaluate(DROP, [list(image), kind])
-
-
-def teach(page: Any, rank: str, name: str) -> None:
-    field = page.get_by_label(f"the right {rank}")
-    if not field.count():
-        page.get_by_label(f"another {rank}").click()
-    field.fill(name)
-    field.press("Enter")
-    page.get_by_text(f"Learned that this is {name} ({rank}).").wait_for()
-
-
 def test_what_was_learned_is_shown(page: Any, taught: httpx.Client) -> None:
     page.get_by_role("treeitem", name="crow").wait_for()
     assert {"bird", "crow", "robin", "fish", "carp", "cod"} <= set(names(page))
@@ -113,7 +76,7 @@ def test_what_was_learned_is_shown(page: Any, taught: httpx.Client) -> None:
 
 def test_the_lines_tell_their_numbers(page: Any, taught: httpx.Client) -> None:
     history = taught.get("/metrics").json()["history"]
-    page.locator("#curve polyline[points*=',']").first.wait_for()
+    page.locator("#curve .dot").first.wait_for()
     page.locator("#curve").focus()
     page.keyboard.press("Home")
     first = history[0]
@@ -129,7 +92,7 @@ def test_an_image_is_dropped_corrected_and_the_tree_changes(page: Any, taught: h
     new = f"heron {len(taught.get('/taxonomy').json()['nodes'])}"
     image, _, _ = examples(1, seed=7)[0]
     drop(page, image)
-    page.get_by_text("Most probably").wait_for()
+    page.locator("#answer").wait_for()
     told = taught.post("/predict", files={"image": image}).json()["predictions"][0]["path"]
     shown = [page.locator("#path > li", has_text=node["rank"]).locator(".name").text_content() for node in told]
     assert shown == [node["name"] for node in told]
@@ -153,7 +116,7 @@ def test_an_image_is_dropped_corrected_and_the_tree_changes(page: Any, taught: h
 def test_a_known_name_is_one_click(page: Any, taught: httpx.Client) -> None:
     classes = taught.get("/metrics").json()["classes"]
     page.evaluate(PASTE, list(examples(1, seed=8)[0][0]))
-    page.get_by_text("Most probably").wait_for()
+    page.locator("#answer").wait_for()
     other = page.locator(".names button").first
     name = other.text_content()
     other.click()
@@ -168,7 +131,7 @@ def test_a_known_name_is_one_click(page: Any, taught: httpx.Client) -> None:
 
 def test_names_are_text_wherever_they_are_shown(page: Any) -> None:
     drop(page, examples(1, seed=9)[0][0])
-    page.get_by_text("Most probably").wait_for()
+    page.locator("#answer").wait_for()
     teach(page, "species", MARKUP)
     assert MARKUP in names(page)
     page.locator("#recent .name", has_text=MARKUP).first.wait_for()
@@ -255,10 +218,10 @@ def test_the_token_is_asked_for_once(browser: Any, tmp_path: Path) -> None:
         page.wait_for_selector("#state.live")
         page.locator("#recent img").first.wait_for()
         drop(page, encoded(np.zeros((40, 30, 3), dtype=np.uint8), "BMP"), "image/bmp")  # the page makes a JPEG of it
-        page.get_by_text("Most probably").wait_for()
+        page.locator("#answer").wait_for()
         teach(page, "kind", "moss")
         page.reload()
         page.wait_for_selector("#state.live")
-        assert not page.locator("dialog").is_visible()
+        assert not page.locator("#token").is_visible()
         assert [text for text in page.complaints if "401" not in text] == []
         page.close()

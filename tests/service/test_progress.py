@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dhocl.service.progress import POINTS, RECENT, Progress
+from dhocl.service.progress import MISTAKES, POINTS, RECENT, Progress
 
 
 def test_progress_counts_and_remembers() -> None:
@@ -34,3 +34,20 @@ def test_a_long_history_stays_short_and_even() -> None:
     for each in (progress, again):
         each.mark(10**6)
     assert again.history == progress.history
+
+
+def test_confusions_are_those_of_the_newest_mistakes() -> None:
+    progress = Progress(["kind", "species"])
+    for place in range(MISTAKES + 2):
+        progress.confuse("species", *((0, 1) if place < 5 else (2, 1)))
+    assert progress.confusions() == {"kind": {}, "species": {(0, 1): 3, (2, 1): MISTAKES - 3}}
+    again = Progress(["kind", "species"])
+    again.load_state_dict(progress.state_dict())
+    assert again.confusions() == progress.confusions()
+    again.confuse("species", 3, 1)
+    assert again.confusions()["species"] == {(0, 1): 2, (2, 1): MISTAKES - 3, (3, 1): 1}
+    old = progress.state_dict()
+    del old["mistakes"]
+    empty = Progress(["kind", "species"])
+    empty.load_state_dict(old)
+    assert empty.confusions() == {"kind": {}, "species": {}}

@@ -14,7 +14,7 @@ import pytest
 from dhocl.service import access
 from dhocl.service.bodies import Limits
 from dhocl.service.engine import Engine
-from tests.helpers.serving import encoded, examples, link, names, post, running, settled
+from tests.helpers.serving import applied, encoded, examples, link, names, post, running, settled
 
 TEXT_AS_IMAGE = b'--x\r\nContent-Disposition: form-data; name="image"\r\n\r\nabc\r\n--x--\r\n'
 
@@ -54,7 +54,7 @@ def test_a_cycle_can_not_be_made(taught: httpx.Client) -> None:
 
 def test_an_entry_tells_why_it_was_refused(taught: httpx.Client) -> None:
     numbers = [link(taught, child, "bird").json()["accepted"] for child in ("nobody", "robin")]
-    settled(taught)
+    assert applied(taught, numbers) == ["refused", "done"]
     refused, done = [taught.get(f"/entries/{number}").json() for number in numbers]
     assert (refused["kind"], refused["state"]) == ("revision", "refused")
     assert "nobody" in refused["reason"]

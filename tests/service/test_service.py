@@ -14,9 +14,10 @@ import httpx
 import pytest
 from PIL import Image
 
+from dhocl.service import engine
 from dhocl.service.engine import Engine
 from dhocl.service.served import Snapshot
-from tests.helpers.serving import TREE, examples, link, names, post, running, settled, until
+from tests.helpers.serving import TREE, applied, examples, link, names, post, running, settled, until
 
 
 def test_it_learns_and_predicts(taught: httpx.Client) -> None:
@@ -212,12 +213,10 @@ def test_revisions(fresh: httpx.Client) -> None:
             {"kind": "merge", "class": crow, "into": "unicorn"},
         )
     ]
-    settled(fresh)
+    assert applied(fresh, numbers) == ["done", "done", "done", "done", "refused"]
     assert names(fresh) == {
         "Aves": None, "fish": None, "robin": "Aves", "cod": None, "carp": "fish", "auk": "Aves"
     }  # fmt: skip
-    states = [fresh.get(f"/entries/{number}").json()["state"] for number in numbers]
-    assert states == ["done", "done", "done", "done", "refused"]
     image = {"image": ("x", examples(1)[0][0])}
     assert fresh.post("/predict", files=image).status_code == 200, "a class without an image is there by now"
 
@@ -311,6 +310,17 @@ def test_health_and_page(taught: httpx.Client) -> None:
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert taught.get("/metrics").headers["x-content-type-options"] == "nosniff"
+
+
+def test_an_entry_is_done_when_its_effect_can_be_read(taught: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(*given: Any, **more: Any) -> Snapshot:
+        time.sleep(0.3)
+        return Snapshot(*given, **more)
+
+    monkeypatch.setattr(engine, "Snapshot", late)
+    for parent in ("fish", "bird"):
+        assert applied(taught, [link(taught, "robin", parent).json()["accepted"]]) == ["done"]
+        assert names(taught)["robin"] == parent
 
 
 def test_a_knowledge_source_grows_the_tree(tmp_path: Any) -> None:

@@ -24,33 +24,51 @@ class DatasetInfo(NamedTuple):
     read: Reader
     summary: str
     levels: tuple[str, ...]  # rank names, coarsest first; empty if they depend on the data
+    title: str = ""  # its own name; empty for a reader of a user's own data
 
 
 DATASETS: dict[str, DatasetInfo] = {
-    "glyphs": DatasetInfo(glyphs.read, "rendered Unicode characters; generated locally, no download", glyphs.LEVELS),
-    "cifar100": DatasetInfo(
-        cifar100.read, "CIFAR-100, 100 classes of small photographs; needs --data", cifar100.LEVELS
+    "glyphs": DatasetInfo(
+        glyphs.read, "rendered Unicode characters; generated locally, no download", glyphs.LEVELS, "Glyphs"
     ),
-    "cub200": DatasetInfo(cub200.read, "CUB-200-2011, 200 species of birds; needs --data", cub200.LEVELS),
+    "cifar100": DatasetInfo(
+        cifar100.read, "CIFAR-100, 100 classes of small photographs; needs --data", cifar100.LEVELS, "CIFAR-100"
+    ),
+    "cub200": DatasetInfo(
+        cub200.read, "CUB-200-2011, 200 species of birds; needs --data", cub200.LEVELS, "CUB-200-2011"
+    ),
     "cub200_genus": DatasetInfo(
         partial(cub200.read, genus=True),
         "CUB-200-2011 with the genus as a rank; needs --data",
         cub200.LEVELS_GENUS,
+        "CUB-200-2011 with genera",
     ),
-    "aircraft": DatasetInfo(aircraft.read, "FGVC-Aircraft, 100 variants of aircraft; needs --data", aircraft.LEVELS),
+    "aircraft": DatasetInfo(
+        aircraft.read, "FGVC-Aircraft, 100 variants of aircraft; needs --data", aircraft.LEVELS, "FGVC-Aircraft"
+    ),
     "inaturalist2018": DatasetInfo(
-        partial(inaturalist.read, year=2018), "iNaturalist 2018, 8,142 species; needs --data", inaturalist.LEVELS
+        partial(inaturalist.read, year=2018),
+        "iNaturalist 2018, 8,142 species; needs --data",
+        inaturalist.LEVELS,
+        "iNaturalist 2018",
     ),
     "inaturalist2019": DatasetInfo(
-        partial(inaturalist.read, year=2019), "iNaturalist 2019, 1,010 species; needs --data", inaturalist.LEVELS
+        partial(inaturalist.read, year=2019),
+        "iNaturalist 2019, 1,010 species; needs --data",
+        inaturalist.LEVELS,
+        "iNaturalist 2019",
     ),
     "imagenet_h": DatasetInfo(
-        imagenet_h.read, "ImageNet with the WordNet tree, padded at random levels (by seed); needs --data", ()
+        imagenet_h.read,
+        "ImageNet with the WordNet tree, padded at random levels (by seed); needs --data",
+        (),
+        "ImageNet-H",
     ),
     "imagenet_h_fixed": DatasetInfo(
         partial(imagenet_h.read, random=False),
         "ImageNet with the WordNet tree, padded by repeating the parents of leaves; needs --data",
         (),
+        "ImageNet-H, fixed levels",
     ),
     "darwin_core": DatasetInfo(
         darwin_core.read,

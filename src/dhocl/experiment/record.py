@@ -16,6 +16,7 @@ from torch import Tensor
 from dhocl.core.errors import InputError, usable
 from dhocl.core.files import write_atomically
 from dhocl.core.taxonomy import Taxonomy
+from dhocl.data import DATASETS
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.evaluate import Scores
 
@@ -32,6 +33,7 @@ class Record:
     | taxonomy.jsonl         | the events by which the tree grew                                          |
     | matrices.safetensors   | matrices of the learner at the end, such as prototype distances            |
     | matrices-N.safetensors | the same at the first evaluation with N classes of the finest level        |
+    | mistakes.json          | which classes are confused at the end, and examples of mistakes            |
     | summary.json           | metrics of the finished run                                                |
     | checkpoints/           | to resume from                                                             |
 
@@ -97,6 +99,13 @@ class Record:
             tensors = {name: matrix.contiguous() for name, matrix in matrices.items()}
             write_atomically(self._matrices(mark), safetensors.torch.save(tensors))
 
+    def write_mistakes(self, mistakes: dict[str, Any]) -> None:
+        self._write_json("mistakes.json", mistakes)
+
+    def mistakes(self) -> dict[str, Any]:
+        """The content of mistakes.json; empty for an unfinished run, or one of an earlier version."""
+        return self._read_json("mistakes.json") if (self.folder / "mistakes.json").exists() else {}
+
     def finish(self, summary: dict[str, Any], matrices: dict[str, Tensor]) -> None:
         self.write_matrices(matrices)
         self._write_json("summary.json", summary)
@@ -124,3 +133,17 @@ class Record:
 
     def _reading(self, name: str) -> AbstractContextManager[None]:
         return usable(self.folder / name, "start the run again in another folder")
+
+
+def title(config: RunConfig) -> str:
+    """The data set's own name: that of a user's own data is the name of the folder or file.
+
+    >>> title(RunConfig(dataset="cub200")), title(RunConfig(dataset="folder", data="photos/garden birds"))
+    ('CUB-200-2011', 'garden birds')
+    >>> title(RunConfig(dataset="my.package:moths"))
+    'moths'
+    """
+    if (info := DATASETS.get(config.dataset)) and info.title:
+        return info.title
+    own = Path(config.data).stem if config.data else ""
+    return own or str(config.dataset).rpartition(":")[2]

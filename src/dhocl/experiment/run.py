@@ -156,9 +156,10 @@ def _run(
         periodic = step % every == 0 or step == len(stream)
         if periodic or step in group_ends:
             began = time.perf_counter()
-            evaluator = at_last if step == len(stream) else often
+            last = step == len(stream)
+            evaluator = at_last if last else often
             with model.resting(), side_by_side():
-                evaluated = evaluator(model, stream.streamed(step), sets=bool(ends), classes=step in group_ends)
+                evaluated = evaluator(model, stream.streamed(step), bool(ends), step in group_ends, paths=last)
             if ends:
                 evaluated["periodic"] = periodic
             scores = {"step": step, "samples": samples} | evaluated | _extras(model, stats)
@@ -166,6 +167,8 @@ def _run(
             curve.append(scores)
             record.write_curve(curve)
             record.write_taxonomy(model.taxonomy)
+            if last:
+                record.write_mistakes(evaluator.mistakes(model.taxonomy))
             before, met = met, model.taxonomy.widths.get(finest, 0)
             for mark in MARKS:
                 if before < mark <= met:

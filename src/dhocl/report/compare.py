@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.evaluate import POPULATIONS
-from dhocl.experiment.record import Record
+from dhocl.experiment.record import Record, title
 from dhocl.report.figures import Key, Shown, colour
-from dhocl.report.reading import DECODINGS, NUMBERS, OPEN_AAUC, Run, entry, read
+from dhocl.report.reading import DECODINGS, MISSING, NUMBERS, OPEN_AAUC, Run, entry, read
 from dhocl.report.svg import COLOURS, Line, Panel, plot
-from dhocl.report.tables import Table, lookup, shown, spread, tabulate
+from dhocl.report.tables import Table, gap_text, lookup, paired_note, shown, spread, tabulate
 
 CURVES = {
     "accuracy": ("Accuracy averaged over the levels", "accuracy, %"),
@@ -33,22 +36,59 @@ class RunTables(NamedTuple):
     seeds: Table
 
 
-def compare(records: list[Record]) -> dict[str, Any]:
-    """The variables of compare.html."""
+class Group(NamedTuple):
+    """Runs that differ in seed only."""
+
+    key: Key
+    settings: list[str]  # values of the settings that differ between groups
+    runs: list[tuple[int, str]]  # seed, and the name of the run in the tables
+
+
+def compare(records: list[Record], page: Path | None = None) -> dict[str, Any]:
+    """The variables of compare.html; its links are relative to the folder of `page`."""
     runs = [read(record) for record in records]
     groups = by_settings(runs)
     names = [run.config for run in runs]
+    named = dict(zip(map(id, runs), labels(runs), strict=True))
+    fields = {id(group[0]): _fields(group[0].config) | {"method": group[0].config.method} for group in groups}
+    differ = [name for name in _names(fields.values()) if len({str(own.get(name)) for own in fields.values()}) > 1]
     return {
-        "datasets": list(dict.fromkeys(run.config.dataset for run in runs)),
+        "datasets": list(dict.fromkeys(title(run.config) for run in runs)),
+        "differ": [name.replace("_", " ") for name in differ if name != "seed"],
+        "groups": [
+            Group(
+                _key(place, describe(group[0].config, names, "seed")),
+                [str(fields[id(group[0])].get(name, MISSING)) for name in differ if name != "seed"],
+                [(run.config.seed, named[id(run)]) for run in group],
+            )
+            for place, group in enumerate(groups)
+        ],
+        "links": {
+            named[id(run)]: link for run, record in zip(runs, records, strict=True) if (link := _link(record, page))
+        },
+        "gap_text": gap_text,
+        "paired_note": paired_note,
         "numbers": COLUMNS,
         "shown": shown,
         "spread": spread,
         "populations": POPULATIONS,
         "tables": [_tables(decoding, prefix, runs, groups) for decoding, prefix in DECODINGS.items()],
         "unfinished": _unfinished(runs),
-        "keys": [_key(place, describe(group[0].config, names, "seed")) for place, group in enumerate(groups)],
         "figures": [_overlay(value, groups) for value in CURVES],
     }
+
+
+def _names(fields: Iterable[dict[str, Any]]) -> list[str]:
+    """All names, the method first."""
+    return list(dict.fromkeys(["method", *(name for own in fields for name in own)]))
+
+
+def _link(record: Record, page: Path | None) -> str | None:
+    """The report of a run as seen from the page, if both have been or will be written."""
+    report = record.folder.resolve() / "report.html"
+    if page is None or not report.exists():
+        return None
+    return quote(Path(os.path.relpath(report, page.resolve().parent)).as_posix())
 
 
 def by_settings(runs: list[Run]) -> list[list[Run]]:

@@ -27,10 +27,11 @@ def write_evaluation(page: Path, content: dict[str, Any], sheet: list[dict[str, 
         level: [pair for pair in content["confusions"][level] if pair["true"] != pair["predicted"]][:LISTED]
         for level in levels
     }
+    title = " on ".join(Path(content[part]).resolve().name for part in ("model", "data"))
     html = (
         templates()
         .get_template("evaluation.html")
-        .render(content | {"sheet": sheet, "matrices": matrices, "confused": confused})
+        .render(content | {"title": title, "sheet": sheet, "matrices": matrices, "confused": confused})
     )
     write_atomically(page.with_suffix(".json"), json.dumps(content, ensure_ascii=False, indent=1).encode())
     write_atomically(page, html.encode())

@@ -32,7 +32,7 @@ def write_report(runs: list[Path], page: Path) -> Path:
     if len(records) == 1:
         html = templates().get_template("run.html").render(single(records[0]))
     else:
-        html = templates().get_template("compare.html").render(compare(records))
+        html = templates().get_template("compare.html").render(compare(records, page))
     write_atomically(page, html.encode())
     return page
 

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from dhocl.experiment.evaluate import POPULATIONS
-from dhocl.experiment.record import Record
+from dhocl.experiment.record import Record, title
 from dhocl.report import figures, tree
 from dhocl.report.command import command
 from dhocl.report.reading import DECODINGS, HIERARCHICAL, NUMBERS, Number, Run, read, written
+
+CONFUSED = 8  # confusions of a level that are shown
 
 
 class Row(NamedTuple):
@@ -26,6 +28,16 @@ class PopulationRow(NamedTuple):
     texts: list[str]
 
 
+class Rank(NamedTuple):
+    """What is known of a level at the end."""
+
+    name: str
+    classes: int
+    images: int | None  # that were evaluated; None in a record of an earlier version
+    accuracy: float | None
+    confusions: list[dict[str, Any]]
+
+
 class LevelRow(NamedTuple):
     """Final metrics of a level, one text per decoding."""
 
@@ -38,21 +50,28 @@ class LevelRow(NamedTuple):
 def single(record: Record) -> dict[str, Any]:
     """The variables of run.html."""
     run = read(record)
+    wrong = record.mistakes()
     return {
         "run": run,
+        "title": title(run.config),
+        "ranks": ranks(run, wrong),
+        "examples": wrong.get("examples", []),
         "decodings": list(DECODINGS),
         "facts": facts(run),
+        "costs": costs(run),
         "command": command(run.config),
         "nodes": tree.draw(run.taxonomy, run.ranks),
         "links": tree.links(run.taxonomy),
         "events": tree.events(run.taxonomy),
         "branches": tree.branches(run.taxonomy, run.ranks),
+        "letters": tree.enlarged(run.taxonomy),
     } | (results(run, record.matrices()) if run.curve else {})
 
 
 def results(run: Run, matrices: dict[str, Tensor]) -> dict[str, Any]:
     """The variables that need at least one evaluation."""
     structure = [figures.matrices(run, matrices), figures.structure(run)]
+    inside = [figures.calibration(run), *figures.predla(run), *figures.amber(run)]
     prefixes = DECODINGS.values()
     return {
         "rows": [Row(number, [run.summary[prefix + number.name] for prefix in prefixes]) for number in NUMBERS],
@@ -61,35 +80,48 @@ def results(run: Run, matrices: dict[str, Tensor]) -> dict[str, Any]:
         "population_rows": population_rows(run),
         "populations": POPULATIONS,
         "levels": level_rows(run),
-        "curves": [
-            figures.accuracy(run),
-            figures.severity(run),
-            figures.populations(run),
-            figures.calibration(run),
-            *figures.predla(run),
-            *figures.amber(run),
-        ],
+        "curves": [figures.accuracy(run), figures.severity(run)],
+        "inside": [figures.populations(run), *inside],
         "structure": [figure for figure in structure if figure],
     }
 
 
+def ranks(run: Run, wrong: dict[str, Any]) -> list[Rank]:
+    """By the kept predictions; in a record without them, by the probability summed over paths."""
+    by_sums = run.summary.get("path.level_accuracy", {})
+
+    def rank(level: int, width: int) -> Rank:
+        key = str(level)
+        images = wrong["images"][key] if wrong else None
+        share = (100 * wrong["right"][key] / images if images else None) if wrong else by_sums.get(key)
+        return Rank(run.ranks[level], width, images, share, wrong["confusions"][key][:CONFUSED] if wrong else [])
+
+    return [rank(level, width) for level, width in run.taxonomy.widths.items()]
+
+
 def facts(run: Run) -> dict[str, str]:
-    """Facts shown above the metrics."""
-    widths = [f"{width} {run.ranks[level]}" for level, width in run.taxonomy.widths.items()]
+    """Facts shown below the title."""
     known = {
-        "data set": run.config.dataset,
+        "method": run.config.method,
+        "images learned": f"{run.samples:,}",
         "seed": str(run.config.seed),
         "backbone": run.config.backbone,
-        "samples seen": f"{run.samples:,}",
-        "classes known": " / ".join(widths) or "none",
     }
     if run.finished:
         seconds = [run.summary["seconds_training"], run.summary["seconds_evaluating"]]
-        known["speed"] = f"{written(run.summary['samples_per_second'], 0)} samples/s"
-        known["compute"] = f"{written(run.summary['cost_vs_er'], 2)} x ER"
-        known["state"] = f"{written(run.summary['state_mb'])} MB"
         known["time"] = "{} s training, {} s evaluation".format(*(written(s, 0) for s in seconds))
     return known
+
+
+def costs(run: Run) -> dict[str, str]:
+    """Facts about the method."""
+    if not run.finished:
+        return {}
+    return {
+        "speed": f"{written(run.summary['samples_per_second'], 0)} samples/s",
+        "compute": f"{written(run.summary['cost_vs_er'], 2)} x ER",
+        "state": f"{written(run.summary['state_mb'])} MB",
+    }
 
 
 def population_rows(run: Run) -> list[PopulationRow]:

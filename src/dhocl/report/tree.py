@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from math import cos, degrees, pi, sin, tau
+from math import cos, degrees, pi, sin, sqrt, tau
 from typing import Any, NamedTuple
 
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
@@ -12,6 +12,7 @@ HALF = 500  # half the side of the drawing, whose origin is in its centre
 HOLE = 40  # radius of the empty centre
 GAP = 8  # between a node and its name
 LETTER, HEIGHT = 6.3, 11  # width and height of a letter
+LARGEST, ROOMY = 2.2, 60  # largest factor of the letters, and leaves from which it is 1
 LEAST, LONGEST = 3, 26  # letters of a shortened name: at least, and at the finest level at most
 
 
@@ -59,19 +60,27 @@ def roots(taxonomy: Taxonomy) -> list[int]:
     return sorted(tops, key=lambda node: (taxonomy.labels[node].level, node))
 
 
+def enlarged(taxonomy: Taxonomy) -> float:
+    """Factor of the letters: a small tree has room for larger ones."""
+    ends = sum(not taxonomy.children(node) for node in walk(taxonomy))
+    return round(min(LARGEST, max(1.0, sqrt(ROOMY / max(1, ends)))), 2)
+
+
 class Rings:
     """A circle for each level, the finest outermost with its names outside; other names are inside their circles."""
 
     def __init__(self, taxonomy: Taxonomy) -> None:
         levels, finest = taxonomy.levels, taxonomy.levels[-1]
+        letter, self.height = (size * enlarged(taxonomy) for size in (LETTER, HEIGHT))
         names = [label.name for label in taxonomy if label.level == finest]
-        crowded = tau * HALF / len(names) < HEIGHT
+        crowded = tau * HALF / len(names) < self.height
         letters = 0 if crowded else min(LONGEST, max(LEAST, *map(len, names)))
-        rim = HALF - 2 * GAP - LETTER * letters
+        rim = HALF - 2 * GAP - letter * letters
         step = (rim - HOLE) / (len(levels) - 0.3)  # the last step is shorter: it has no names
         self.finest = finest
         self.radius = {level: HOLE + step * (place + 1) for place, level in enumerate(levels)} | {finest: rim}
-        self.room = {level: int((step - 2 * GAP) / LETTER) for level in levels} | {finest: letters}
+        self.room = {level: int((step - 2 * GAP) / letter) for level in levels} | {finest: letters}
+        self.letter = letter
 
 
 def draw(taxonomy: Taxonomy, ranks: list[str]) -> list[Node]:
@@ -155,12 +164,12 @@ def _named(taxonomy: Taxonomy, rings: Rings, level: int, angle: list[float]) -> 
     if rings.room[level] < LEAST:
         return []
     radius = rings.radius[level]
-    narrowest = radius if level == rings.finest else radius - GAP - LETTER * rings.room[level]
+    narrowest = radius if level == rings.finest else radius - GAP - rings.letter * rings.room[level]
     nodes = sorted(taxonomy.nodes(level).tolist(), key=lambda node: angle[node])
     chosen = nodes[:1]
     for node in nodes[1:]:
         before, round_the_top = angle[node] - angle[chosen[-1]], angle[chosen[0]] + tau - angle[node]
-        if min(before, round_the_top) * narrowest >= HEIGHT:
+        if min(before, round_the_top) * narrowest >= rings.height:
             chosen.append(node)
     return chosen if 2 * len(chosen) >= len(nodes) else []
 

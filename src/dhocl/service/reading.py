@@ -11,6 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from dhocl.service import reports, schema
 from dhocl.service.corrections import corrected, has_image
 from dhocl.service.page import read_page
+from dhocl.service.progress import MISTAKES
 from dhocl.service.schema import problems
 from dhocl.service.service import Service
 
@@ -56,6 +57,11 @@ def add_reading(app: FastAPI, service: Service) -> None:
             return service.metrics()
         return Response(service.measures.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
+    @app.get("/confusions", response_model=dict[str, list[schema.Confusion]], responses=problems())
+    def confusions(n: Annotated[int, Query(ge=1, le=MISTAKES)] = 20) -> dict[str, list[dict[str, Any]]]:
+        """By rank, which classes are taken for which, most frequent first. Classes that were new do not count."""
+        return reports.confusions(engine.snapshot, n)
+
     @app.get("/observations/recent", response_model=list[schema.Recent], responses=problems())
     def recent(n: Annotated[int, Query(ge=1, le=RECENT)] = 20) -> list[dict[str, Any]]:
         """The newest observations, newest first."""
@@ -86,11 +92,13 @@ def add_reading(app: FastAPI, service: Service) -> None:
         if found is None:
             raise HTTPException(404, "there is no such entry, or it was deleted")
         reason = (found.outcome or {}).get("reason")
-        state = {"number": found.number, "kind": found.kind, "state": found.state, "reason": reason}
+        hidden = found.state == "done" and number > engine.snapshot.applied  # other requests do not show it yet
+        told = "queued" if hidden else found.state
+        state = {"number": found.number, "kind": found.kind, "state": told, "reason": reason}
         if found.target is not None:
             state["of"] = found.target
             if found.content["kind"] == "delete":
-                gone = found.state == "done" and not has_image(journal, found.target)
+                gone = told == "done" and not has_image(journal, found.target)
                 state["erased"] = gone and journal.log_is_clear
         return state
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from dhocl.core.taxonomy import UNKNOWN, Event
@@ -62,6 +63,22 @@ def metrics(snapshot: Snapshot, accepted: int, queued: int, per_second: float, p
         "history": snapshot.history,
         "classes": classes,
     }
+
+
+def confusions(snapshot: Snapshot, most: int) -> dict[str, list[dict[str, Any]]]:
+    """By rank the pairs of classes that are confused, most frequent first, by their present names."""
+    taxonomy = snapshot.taxonomy
+    found = {}
+    for rank, counts in snapshot.confusions.items():
+        present: Counter[tuple[int, int]] = Counter()
+        for (true, predicted), count in counts.items():
+            present[taxonomy.accepted(true), taxonomy.accepted(predicted)] += count
+        apart = [pair for pair in present.most_common() if len(set(pair[0])) == 2]  # merged classes are not confused
+        found[rank] = [
+            {"true": taxonomy.labels[true].name, "predicted": taxonomy.labels[predicted].name, "count": count}
+            for (true, predicted), count in apart[:most]
+        ]
+    return found
 
 
 def observation(entry: Entry) -> dict[str, Any]:

@@ -213,6 +213,12 @@ class Metrics(BaseModel):
     classes: dict[str, int]
 
 
+class Confusion(BaseModel):
+    true: str
+    predicted: str
+    count: int = Field(description="How often it is among the newest mistakes of the rank, at most 500.")
+
+
 class Recent(BaseModel):
     number: int
     name: str

@@ -52,9 +52,9 @@ class ServedModel:
     ) -> list[dict[str, Any]]:
         """Learn a micro-batch of images (size, size, 3) uint8 with labels (name, rank).
 
-        Returns the outcome of each: what was predicted before learning at the rank of its label, and by rank, whether
-        the prediction was right. When it is learned again after a crash, `outcomes` are those of the first time: what
-        was predicted then counts.
+        Returns the outcome of each: what was predicted before learning at the rank of its label; by rank, whether the
+        prediction was right; and by rank, the nodes of the true and the predicted class if they differ. When it is
+        learned again after a crash, `outcomes` are those of the first time: what was predicted then counts.
         """
         named = [Label(name, self.ranks.index(rank)) for name, rank in labels]
         known = [label in self.taxonomy for label in named]
@@ -64,6 +64,8 @@ class ServedModel:
         for outcome in outcomes:
             for rank, right in outcome["right"].items():
                 self.progress.add(rank, right)
+            for rank, (true, predicted) in outcome.get("confused", {}).items():
+                self.progress.confuse(rank, true, predicted)
         self.learned += len(labels)
         self.progress.mark(self.learned)
         return list(outcomes)
@@ -88,10 +90,14 @@ class ServedModel:
         if before is None:
             return {"predicted": None, "right": right}
         tree = self.taxonomy  # has grown since `before`, but columns never move
+        confused = {}
         for level, column in zip(tree.levels, tree.paths[tree.id(true)].tolist(), strict=True):
             if known and level in before.levels and UNKNOWN != column < before.levels[level].shape[1]:
-                right[self.ranks[level]] = int(before.levels[level][row].argmax()) == column
-        return {"predicted": self._guess(before, row, true), "right": right}
+                found = int(before.levels[level][row].argmax())
+                right[self.ranks[level]] = found == column
+                if found != column:
+                    confused[self.ranks[level]] = tree.nodes(level)[[column, found]].tolist()
+        return {"predicted": self._guess(before, row, true), "right": right, "confused": confused}
 
     def _guess(self, before: Beliefs, row: int, true: Label) -> dict[str, Any] | None:
         """The most probable class of the label's rank, and whether it was right."""
@@ -175,6 +181,7 @@ class Snapshot:
         self.relabelled = served.relabelled
         self.progress = served.progress.summary()
         self.history = served.progress.history
+        self.confusions = served.progress.confusions()
 
     def predict(self, images: Sequence[np.ndarray], asked: Sequence[Asked]) -> list[list[dict[str, Any]] | InputError]:
         """The predictions of each request, whose images follow one another; an error for one whose classes are none."""

@@ -5,7 +5,8 @@ const TAKEN = ["image/jpeg", "image/png", "image/webp"];
 const SIDE = 2048, LARGE = 4 * 2 ** 20;  // an image with more pixels per side or more bytes is scaled down before upload
 const SUGGESTED = 8;
 
-let given = null, prediction = null, editing = null, busy = false, taught = null;  // taught: { name, rank, below }
+let given = null, prediction = null, editing = null, busy = false;
+let truth = null, loose = null;  // of the image, as taught: { name, rank }; a new class to link: { name, rank, below }
 
 function tell(text, problem = "") {
   at("told").textContent = text;
@@ -13,20 +14,22 @@ function tell(text, problem = "") {
   at("problem").hidden = !problem;
 }
 
-/** Run an action and show its error, if any. Only one action runs at a time. */
-async function attempt(work) {
+/** Run an action and show its error, if any, by `say`. Only one action runs at a time. */
+async function attempt(work, say = tell) {
   if (busy) return;
   busy = true;
   declined = false;
   drawPath();
+  drawEditing();
   try {
     await work();
   } catch (problem) {
     if (!(problem instanceof Problem)) throw problem;
-    tell("", problem.message);
+    say("", problem.message);
   } finally {
     busy = false;
     drawPath();
+    drawEditing();
   }
 }
 
@@ -34,7 +37,7 @@ function take(file) {
   if (!file) return;
   attempt(async () => {
     tell("Predicting …");
-    given = prediction = editing = taught = null;
+    given = prediction = editing = truth = loose = null;
     at("preview").hidden = true;
     given = await small(file);
     URL.revokeObjectURL(at("preview").src);
@@ -64,19 +67,16 @@ async function small(file) {
 }
 
 async function predict() {
-  const form = new FormData();
-  form.append("image", given, "image");
   if (!tree.nodes.size) return tell("Nothing is learned yet: name the image.");
-  [prediction] = (await ask("/predict?top=2", { method: "POST", body: form }).then(response => response.json())).predictions;
-  const { name, rank, probability } = prediction.path.at(-1);
-  tell(`Most probably ${name} (${rank}), ${percent(probability)}.`);
+  prediction = await predictOne(given);
+  tell("");
 }
 
 function teach(typed, rank) {
   const name = typed.normalize("NFC").split(/\s+/).filter(Boolean).join(" ");
   if (name) attempt(async () => {
     const form = new FormData(), isNew = !findNode(name, rank);
-    const above = prediction?.path.filter(node => tree.ranks.indexOf(node.rank) < tree.ranks.indexOf(rank)).at(-1);
+    const above = prediction?.path.filter(node => depth(node.rank) < depth(rank)).at(-1);
     form.append("image", given, "image");
     form.append("name", name);
     form.append("rank", rank);
@@ -85,12 +85,13 @@ function teach(typed, rank) {
     tell(`Accepted as number ${count(number)}. Learning …`);
     drawPath();
     await settle(number);
-    taught = isNew && above ? { name, rank, below: above } : null;
+    loose = isNew && above ? { name, rank, below: above } : null;
     await catchUp();
+    truth = finest(truth, { name, rank });
     const node = findNode(name, rank);
     if (node) reveal(node);
     await predict();
-    tell(`Learned that this is ${name} (${rank}). ${at("told").textContent}`);
+    tell(`Learned that this is ${name} (${rank}).`);
   });
 }
 
@@ -98,8 +99,8 @@ function teach(typed, rank) {
 async function settle(number) {
   for (let wait = 200; ; wait = Math.min(2000, 1.5 * wait)) {
     await pause(wait);
-    const { state } = await read(`/entries/${number}`);
-    if (state === "refused") throw new Problem("The image could not be learned.");
+    const { state, reason } = await read(`/entries/${number}`);
+    if (state === "refused") throw new Problem(`Refused: ${reason ?? "see the log of the service"}.`);
     if (state !== "queued") return;
   }
 }
@@ -109,39 +110,60 @@ function drawPath() {
   at("choose").disabled = busy;
   const isInside = at("path").contains(document.activeElement);
   if (given) at("path").replaceChildren(...tree.ranks.map(drawGuess));
+  at("answer").hidden = !given || !prediction;
+  if (!at("answer").hidden) {
+    const { name, about } = headline(prediction, truth);
+    at("answer-name").textContent = name;
+    at("answer-about").textContent = about;
+  }
   if (isInside) at("path").focus();  // the focused element was removed
   drawOffer();
 }
 
+/** The class of a rank and what to say about it: what was taught, else the path, else the rank by itself. */
+function guessAt(rank) {
+  const onPath = prediction?.path.find(node => node.rank === rank), next = prediction?.next[rank];
+  const name = truthOf(truth).get(rank), guess = onPath ?? next;
+  if (name !== undefined) {
+    const isRight = onPath?.name === name;
+    return { guess: { name, probability: isRight ? onPath.probability : null }, isSure: true,
+      about: isRight || !guess ? "as taught" : `as taught; predicted: ${guess.name}, ${percent(guess.probability)}` };
+  }
+  if (!guess) return { guess, about: "" };
+  if (!onPath) return { guess, isSure: false, about: "most probable at this rank, not on this path" };
+  if (truth && !agrees(prediction, truthOf(truth))) return { guess, isSure: false, about: `not below ${truth.name}` };
+  const about = prediction.notes[rank] ?? (next ? `or ${next.name}, ${percent(next.probability)}` : "");
+  return { guess, isSure: guess.probability >= SURE, about };
+}
+
 function drawGuess(rank) {
-  const onPath = prediction?.path.find(node => node.rank === rank), next = prediction?.alternatives[rank]?.[0], guess = onPath ?? next;
-  const other = make("button", { type: "button", disabled: busy, "aria-expanded": editing === rank }, guess ? "Other" : "Name it");
-  other.setAttribute("aria-label", guess ? `another ${rank}` : `name the ${rank}`);
+  const { guess, isSure, about } = guessAt(rank);
+  const other = make("button", { type: "button", disabled: busy, "aria-expanded": editing === rank }, guess ? "Another" : "Name it");
+  other.setAttribute("aria-label", guess ? `another ${rank}` : `name it: the ${rank}`);
   other.onclick = () => {
     editing = editing === rank ? null : rank;
     drawPath();
     at("path").querySelector(".other input")?.focus();
   };
   const parts = make("div", { className: "guess" }, make("span", { className: "rank" }, rank));
-  const middle = make("div");
-  parts.append(middle);
+  const middle = make("div"), acts = make("div", { className: "acts" });
+  parts.append(middle, acts);
   if (guess) {
     const right = make("button", { type: "button", disabled: busy, onclick: () => teach(guess.name, rank) }, "Right");
     right.setAttribute("aria-label", `right, it is ${guess.name}`);
-    const bar = make("div", { className: "bar" }, make("span"));
-    bar.firstChild.style.width = `${100 * guess.probability}%`;
-    middle.append(make("div", { className: onPath ? "name" : "name apart", dir: "auto" }, guess.name),
-      make("div", { className: "share" }, bar, percent(guess.probability, 1)));
-    if (!onPath) middle.append(make("div", { className: "rather" }, "most probable at this rank, not on this path"));
-    else if (next) middle.append(make("div", { className: "rather" }, `or ${next.name}, ${percent(next.probability)}`));
-    const note = prediction.new === rank ? `perhaps a new ${rank}` : prediction.only.includes(rank) ? `only one ${rank} known` : "";
-    if (note) middle.append(make("div", { className: "rather" }, note));
-    parts.append(make("div", { className: "acts" }, right, other));
-  } else {
-    middle.append("–");
-    parts.append(make("div", { className: "acts" }, other));
-  }
+    acts.append(right);
+    middle.append(make("div", { className: isSure ? "name" : "name apart", dir: "auto" }, guess.name));
+    if (guess.probability !== null) middle.append(drawShare(guess.probability));
+  } else middle.append("–");
+  if (about) middle.append(make("div", { className: "rather" }, about));
+  acts.append(other);
   return make("li", {}, parts, ...(editing === rank ? [drawOther(rank, guess)] : []));
+}
+
+function drawShare(probability) {
+  const bar = make("div", { className: "bar" }, make("span"));
+  bar.firstChild.style.width = `${100 * probability}%`;
+  return make("div", { className: "share" }, bar, percent(probability, 1));
 }
 
 /** The other classes that are nearest in the tree; all of them if the class is not linked. */
@@ -175,20 +197,15 @@ function drawOther(rank, guess) {
 
 /** Offer to link a new class below the parent that was predicted for its image. */
 function drawOffer() {
-  const node = taught && findNode(taught.name, taught.rank);
-  at("offer").hidden = !node || node.parent !== null || busy;
+  const node = loose && findNode(loose.name, loose.rank), parent = loose && findNode(loose.below.name, loose.below.rank);
+  at("offer").hidden = !node || !parent || node.parent !== null || busy;
   if (at("offer").hidden) return;
-  const { name, rank, below } = taught, [text, button] = at("offer").children;
-  text.textContent = `${name} is not linked to the tree yet.`;
-  button.textContent = `Put it below ${below.name}`;
+  const [text, button] = at("offer").children;
+  text.textContent = `${node.name} is not linked to the tree yet.`;
+  button.textContent = `Put it below ${parent.name}`;
   button.onclick = () => attempt(async () => {
-    const link = { kind: "link", child: { name, rank }, parent: { name: below.name, rank: below.rank } };
-    const headers = { "Content-Type": "application/json" };
-    const { accepted } = await ask("/taxonomy", { method: "POST", headers, body: JSON.stringify(link) }).then(response => response.json());
-    await settle(accepted);
-    await catchUp();
-    reveal(tree.nodes.get(node.id));
-    tell(`${name} is below ${below.name} now.`);
+    await move(node, parent);
+    tell(`${node.name} is below ${parent.name} now.`);
   });
 }
 

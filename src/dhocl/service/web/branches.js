@@ -97,12 +97,13 @@ function drawRow({ node, depth, place, of }) {
   return row;
 }
 
-const makeRow = node => make("div", { id: `node-${node.id}`, className: "row", role: "treeitem" },
+const makeRow = node => make("div", { id: `node-${node.id}`, className: "row", role: "treeitem", draggable: true },
   make("span", { className: "twist", "aria-hidden": "true" }), make("span", { className: "mark hollow", "aria-hidden": "true" }),
   make("span", { className: "name", dir: "auto" }), make("small"), make("span", { className: "grown" }));
 
 function tellLine() {
   const node = tree.nodes.get(active);
+  drawEditing();
   if (!node) return;
   const line = lineage(node).map(above => `${above.name} (${above.rank})`).join(" ‹ ");
   const text = isLoose(node) ? `${line}: not linked to the tree yet` : line;

@@ -3,6 +3,7 @@
 
 const COLOURS = ["#2f7fd0", "#d9681d", "#15976f", "#a561cf", "#d64560", "#1593a8", "#8a8f2a", "#7f868e"];
 const POINTS = 800;  // largest number of points stored
+const FEW = 12;  // points that are drawn as dots: a line through them would promise a trend
 const EDGE = { left: 44, right: 16, top: 8, bottom: 34 };
 const colour = rank => COLOURS[tree.ranks.indexOf(rank) % COLOURS.length];
 
@@ -44,8 +45,9 @@ function drawCurve() {
   for (const tick of points.length ? ticks(most) : []) parts.push(svg("text", { x: x(tick), y: bottom + 15, "text-anchor": "middle" }, count(tick)));
   parts.push(svg("text", { x: width - EDGE.right, y: height - 3, "text-anchor": "end" }, "observations learned"));
   for (const rank of tree.ranks) {
-    const line = points.filter(point => rank in point.accuracy).map(point => `${x(point.learned)},${y(point.accuracy[rank])}`);
-    parts.push(svg("polyline", { class: "line", stroke: colour(rank), points: line.join(" ") }));
+    const spots = points.filter(point => rank in point.accuracy).map(point => [x(point.learned), y(point.accuracy[rank])]);
+    if (points.length <= FEW) parts.push(...spots.map(([cx, cy]) => svg("circle", { class: "dot", cx, cy, r: 4, fill: colour(rank) })));
+    else parts.push(svg("polyline", { class: "line", stroke: colour(rank), points: spots.map(spot => spot.join(",")).join(" ") }));
   }
   const point = points[pointed];
   if (point) {

@@ -21,7 +21,7 @@ function make(tag, properties = {}, ...children) {
 let paused = false;
 const waiting = new Set();
 function calm(draw, ms) {
-  let due = false, last = 0;
+  let due = false, last = -ms;
   const now = () => { due = false; last = performance.now(); draw(); };
   const soon = () => {
     if (paused) return waiting.add(soon);

@@ -6,6 +6,7 @@ const IDLE = 5_000;  // milliseconds without an event after which metrics are re
 let numbers = null, heard = 0;
 const soonTree = calm(() => { drawTree(); drawOffer(); }, 400);
 const soonNumbers = calm(() => { drawNumbers(numbers); drawRanks(); drawCurve(); }, 400);
+const soonConfusions = calm(() => loadConfusions().then(drawConfusions).catch(() => {}), 3000);
 const soonRecent = calm(drawRecent, 2500);  // each thumbnail is a request
 
 function show(state, text) {
@@ -18,6 +19,7 @@ function hearNumbers(news) {
   numbers = news;
   hearAccuracy(news);
   soonNumbers();
+  soonConfusions();
 }
 
 async function refresh() {
