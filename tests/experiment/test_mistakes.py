@@ -13,7 +13,7 @@ from PIL import Image
 
 from dhocl.core.decode import believe
 from dhocl.core.taxonomy import Label
-from dhocl.experiment.evaluate import Evaluator, _best, _chosen
+from dhocl.experiment.evaluate import Evaluator, _chosen
 from dhocl.experiment.mistakes import EXAMPLES, PAIRS, Judged, confusions, mistakes, worst
 from tests.experiment.test_evaluate import TRUE, Fixed, Scripted, dataset, known
 from tests.helpers.trees import balanced_tree
@@ -28,7 +28,7 @@ def test_those_of_an_evaluation_by_hand() -> None:
     tree = known("0", "1", "1.1", "0.0", "0.1")  # 1.0 is not known, its superclass is
     answers = {0: [1, 1, 0, 0, 1, 1], 1: [0, 0, 1, 1, 0, 2]}  # columns of the known tree: 1.1, 0.0, 0.1
     evaluator = Evaluator(dataset(nodes))
-    evaluator(Fixed(Scripted(answers, tree.widths), tree), torch.tensor(leaves("0.0", "0.1", "1.0")), paths=True)
+    evaluator(Fixed(Scripted(answers, tree.widths), tree), torch.tensor(leaves("0.0", "0.1", "1.0")))
     found = evaluator.mistakes(tree)
     assert found["images"] == {"0": 4, "1": 3}, "1.1 was not streamed, and of 1.0 only the superclass is known"
     assert found["right"] == {"0": 1, "1": 0}
@@ -50,12 +50,12 @@ def test_those_of_an_evaluation_by_hand() -> None:
 
 
 def test_ranks_that_are_shown_lie_on_one_path() -> None:
-    """Unlike the classes with the highest sums over paths: here three paths below 0 outweigh the best one."""
+    """Here three paths below 0 together outweigh the best one."""
     tree = balanced_tree(2, 3)  # 0, 1 and 0.0 to 1.2
     fine = torch.tensor([[0.2, 0.2, 0.2, 0.4, 0.0, 0.0]])
     beliefs = believe({0: torch.full((1, 2), 0.5), 1: fine}, tree)
-    sums, chosen = _best(beliefs.marginals()), _chosen(beliefs)
-    assert (sums[0][1].item(), sums[1][1].item()) == (0, 3), "class 0, and 1.0, which is below class 1"
+    assert beliefs.marginals()[0].argmax().item() == 0
+    chosen = _chosen(beliefs, "path")
     assert (chosen[0][1].item(), chosen[1][1].item()) == (1, 3)
     assert chosen[0][0].item() == pytest.approx(0.4)
 

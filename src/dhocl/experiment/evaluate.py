@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dhocl.core.decode import Beliefs
+from dhocl.core.decode import Beliefs, Decoding
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.data.dataset import Dataset
 from dhocl.data.files import Files, read_ahead
@@ -79,9 +79,7 @@ class Evaluator:
         self._truth = tree.paths[test.nodes]  # (n, levels) true columns
         self._heights = tree.distances(tree.levels[-1]).to(torch.uint8)
 
-    def __call__(
-        self, model: Model, streamed: Tensor, sets: bool = False, classes: bool = False, paths: bool = False
-    ) -> Scores:
+    def __call__(self, model: Model, streamed: Tensor, sets: bool = False, classes: bool = False) -> Scores:
         """Evaluate a model.
 
         Args:
@@ -89,34 +87,30 @@ class Evaluator:
             streamed: (m,) true nodes of the training images so far.
             sets: also compute pw-JS, for IIRC.
             classes: also compute the accuracy of each class, for i-Blurry and HLE.
-            paths: also keep the most probable path of each image, for `mistakes`.
 
         Returns:
             Scores of the images whose class was streamed; under "open" those of all images. Both have the scores of
             path decoding under "path".
         """
-        taxonomy, plain, decoded, chosen = model.taxonomy, [], [], []
+        taxonomy, plain, decoded = model.taxonomy, [], []
         for x in self._kept or read_ahead(self._images, self._rows):
             beliefs = model.beliefs(x)
-            plain.append(_best(beliefs.levels))
-            decoded.append(_best(beliefs.marginals()))
-            if paths:
-                chosen.append(_chosen(beliefs))
-        guesses, path = _join(plain), _join(decoded)
-        self._chosen, self._streamed = _join(chosen) if paths else {}, streamed
+            plain.append(_chosen(beliefs, "level"))
+            decoded.append(_chosen(beliefs, "path"))
+        guesses, self._paths, self._streamed = _join(plain), _join(decoded), streamed
         scores: Scores = {}
         for name, members in populations(self._nodes, streamed, self._tree).items():
             own = self._score(guesses, members, taxonomy, sets, classes)
-            own["path"] = self._score(path, members, taxonomy, sets, classes)
+            own["path"] = self._score(self._paths, members, taxonomy, sets, classes)
             scores |= {name: own} if name else own
         return scores
 
     def mistakes(self, taxonomy: Taxonomy) -> dict[str, Any]:
-        """Those of the last evaluation with `paths`, of the images whose class was streamed."""
+        """Those of the last evaluation by path, of the images whose class was streamed."""
         members = populations(self._nodes, self._streamed, self._tree)[""]
         predicted, true = torch.full_like(self._truth, UNKNOWN), torch.full_like(self._truth, UNKNOWN)
         sure = torch.zeros(self._truth.shape)
-        for level, (confidence, column) in self._chosen.items():
+        for level, (confidence, column) in self._paths.items():
             place = self._tree.levels.index(level)
             columns, truth = self._true_columns(level, taxonomy), self._truth[:, place]
             known = members & torch.isin(truth, columns) & (truth != UNKNOWN)
@@ -195,15 +189,9 @@ class Evaluator:
         return agree.double().mean().item()
 
 
-def _best(probabilities: dict[int, Tensor]) -> Guesses:
-    """Only the maxima are kept, because all probabilities may not fit in memory."""
-    best = {level: p.max(1) for level, p in probabilities.items()}
-    return {level: (top.values, top.indices) for level, top in best.items()}
-
-
-def _chosen(beliefs: Beliefs) -> Guesses:
-    """The classes of the most probable path; where it has none, the best of the level: as `dhocl evaluate` counts."""
-    choices = beliefs.choices("path").items()
+def _chosen(beliefs: Beliefs, decode: Decoding) -> Guesses:
+    """The predicted classes alone, because all probabilities may not fit in memory."""
+    choices = beliefs.choices(decode).items()
     return {level: (own.p.gather(1, own.column[:, None])[:, 0].clamp_max(1), own.column) for level, own in choices}
 
 

@@ -159,7 +159,7 @@ def _run(
             last = step == len(stream)
             evaluator = at_last if last else often
             with model.resting(), side_by_side():
-                evaluated = evaluator(model, stream.streamed(step), bool(ends), step in group_ends, paths=last)
+                evaluated = evaluator(model, stream.streamed(step), bool(ends), step in group_ends)
             if ends:
                 evaluated["periodic"] = periodic
             scores = {"step": step, "samples": samples} | evaluated | _extras(model, stats)

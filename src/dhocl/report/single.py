@@ -87,13 +87,13 @@ def results(run: Run, matrices: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def ranks(run: Run, wrong: dict[str, Any]) -> list[Rank]:
-    """By the kept predictions; in a record without them, by the probability summed over paths."""
-    by_sums = run.summary.get("path.level_accuracy", {})
+    """By the kept predictions; in a record without them, by its scores of path decoding."""
+    by_path = run.summary.get("path.level_accuracy", {})
 
     def rank(level: int, width: int) -> Rank:
         key = str(level)
         images = wrong["images"][key] if wrong else None
-        share = (100 * wrong["right"][key] / images if images else None) if wrong else by_sums.get(key)
+        share = (100 * wrong["right"][key] / images if images else None) if wrong else by_path.get(key)
         return Rank(run.ranks[level], width, images, share, wrong["confusions"][key][:CONFUSED] if wrong else [])
 
     return [rank(level, width) for level, width in run.taxonomy.widths.items()]
