@@ -7,6 +7,7 @@ wherever they are made, so nothing is counted twice.
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -33,27 +34,43 @@ def ray_engine(address: str | None, workers: int) -> Iterator[Engine]:
     """
     ray = connect(address, workers)
     try:
-        yield lambda model, task, rows: _sum_up(ray, model, task, rows, workers)
+        with _quiet():
+            yield lambda model, task, rows: _sum_up(ray, model, task, rows, workers)
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the progress bars and messages of Ray Data."""
+    import ray.data
+
+    context, logger = ray.data.DataContext.get_current(), logging.getLogger("ray.data")
+    before = context.enable_progress_bars, logger.level
+    context.enable_progress_bars = False
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        context.enable_progress_bars = before[0]
+        logger.setLevel(before[1])
 
 
 def _sum_up(ray: Any, model: dict[str, Any], task: Task, rows: Sequence[Row], workers: int) -> Iterator[Part]:
     import ray.data
 
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
     gpus = 1 if ray.cluster_resources().get("GPU") else 0
     most = workers or max(1, int(ray.cluster_resources()["GPU" if gpus else "CPU"]))
     size = min(MOST, max(LEAST, len(rows) // (4 * most)))
     chunks = [pickle.dumps(rows[start : start + size]) for start in range(0, len(rows), size)]
+    shared = ray.put(model)  # it must live as long as actors may be started again
     parts = ray.data.from_items([{"rows": chunk} for chunk in chunks], override_num_blocks=len(chunks)).map_batches(
         RayWorker,
         batch_size=1,
-        concurrency=(1, min(most, len(chunks))),
+        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=min(most, len(chunks))),
         num_cpus=1,
         num_gpus=gpus,
-        fn_constructor_args=(ray.put(model), task),
+        fn_constructor_args=(shared, task),
     )
     for row in parts.map_batches(_joined, batch_size=FAN).iter_rows():
         yield pickle.loads(row["part"])

@@ -34,7 +34,7 @@ from dhocl.nn.ledger import ROUNDING, content_keys
 from dhocl.nn.memory import Reservoir
 
 GROWTH = 8  # reliabilities are fitted again when the stream has grown by an eighth
-ROUNDS = 20  # of fits after a data set was learned at once
+ROUNDS = 10  # of fits after a data set was learned at once
 LATE = 32  # in a long stream, labels are completed when it has grown by a thirty-second
 
 
