@@ -6,8 +6,9 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +16,6 @@ from dhocl.core.errors import InputError
 from dhocl.core.settings import Settings
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.nn.backbones import Backbone
-from dhocl.nn.memory import Memory
 
 
 class Batch(NamedTuple):
@@ -66,6 +66,17 @@ class Stateful(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
+@runtime_checkable
+class Forgetful(Protocol):
+    """A memory whose samples can be found and removed, see `nn/memory`."""
+
+    def follow(self, taxonomy: Taxonomy) -> None: ...
+
+    def find(self, column: str, values: Tensor, y: Tensor) -> np.ndarray: ...
+
+    def remove(self, slots: np.ndarray) -> None: ...
+
+
 class Learner(ABC):
     """Base class of all methods. It gets batches and the taxonomy known so far, never the true tree."""
 
@@ -87,7 +98,7 @@ class Learner(ABC):
         One that can not forget raises an InputError before anything is changed.
         """
         memory = self.components().get("memory")
-        if not isinstance(memory, Memory):
+        if not isinstance(memory, Forgetful):
             raise InputError(f"{type(self).__name__} can not forget samples: it has neither sums nor a memory of them")
         memory.follow(taxonomy)
         memory.remove(memory.find("x", batch.x, taxonomy.resolve(batch.y)))
