@@ -3,8 +3,8 @@
 python examples/characters.py [FOLDER]
 
 FOLDER (default: photos) holds the pictures, tree.tsv and labels.csv. Of ten labels, six name the character, two only
-its base and two only its script. Rows with `test` in the column `split` are for `dhocl evaluate`. The folder `new` beside
-it has pictures without a label; their files are named by the character.
+its base and two only its script. Rows with `test` in the column `split` are for `dhocl evaluate`. The folder `new`
+beside it has pictures without a label; their files are named by the character.
 """
 
 from __future__ import annotations

@@ -45,8 +45,7 @@ def main(
         raise InputError(f"{where} is not empty: name a new folder")
     os.chdir(where)
     morning(backbone)
-    before = afternoon()
-    evening(before)
+    evening(*afternoon())
     print(f"\nAll is in {where}; the page is {where / 'birds' / 'evaluation.html'}")
 
 
@@ -76,8 +75,8 @@ def morning(backbone: str) -> None:
         print(f"  {name['path']}: {name['answer'] or 'unsure'} {name['probability']}")
 
 
-def afternoon() -> Any:
-    """With a service, to which observers post. Returns what it predicts at the end."""
+def afternoon() -> tuple[int, Any]:
+    """With a service, to which observers post. Returns its last entry, and what it predicts after that."""
     title("Serve a copy of the model: from now on, the copy learns from what observers post")
     dhocl("backup birds served")
     with service("serve --model served --port 0") as address:
@@ -117,12 +116,13 @@ def afternoon() -> Any:
         title("Back up while it runs")
         before = predict(address)
         dhocl("backup served backup")
-        return before
+        return named, before
 
 
-def evening(before: Any) -> None:
+def evening(last: int, before: Any) -> None:
     title("The machine is lost. Serve the backup: it predicts the same")
     with service("serve --model backup --port 0") as address:
+        assert settled(address, last)["state"] == "done"  # what is newer than the checkpoint is learned again first
         assert predict(address) == before
         metrics = call("GET", f"{address}/metrics")
         assert (metrics["deleted"], metrics["queued"]) == (5, 0)
