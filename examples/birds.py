@@ -87,7 +87,7 @@ def main(
     print(f"learning {len(shown)} photographs of {len(leaves)} species, every third named by its family alone")
     classifier = Classifier(
         source.levels, source=Oracle(tree), backbone=backbone, image_size=SIZE, settings={"side": 2, "mirror": False}
-    )  # these settings take twice the time, and find more species
+    )  # these settings take more time, and find more species
     with typer.progressbar(range(0, len(shown), 32)) as starts:
         for start in starts:
             some = slice(start, start + 32)
