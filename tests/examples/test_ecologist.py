@@ -38,3 +38,11 @@ def test_the_day_of_an_ecologist(tmp_path: Path) -> None:
 
     again = run(day)
     assert (again.returncode, again.stderr) == (2, f"{day} is not empty: name a new folder\n")
+
+
+def test_it_stops_at_the_first_command_that_fails(tmp_path: Path) -> None:
+    done = run(tmp_path / "day", "--backbone", "none")
+    assert done.returncode == 2
+    assert [line.split()[2] for line in done.stdout.splitlines() if line.startswith("$ dhocl")] == ["learn"]
+    assert done.stderr.startswith("dhocl: there is no backbone 'none'")
+    assert done.stderr.count("\n") == 1
