@@ -75,11 +75,6 @@ class Engine:
         return self._thread.is_alive() and not self.failed
 
     @property
-    def replaying(self) -> bool:
-        """Whether entries that were applied before are applied again."""
-        return self._replaying
-
-    @property
     def per_second(self) -> float:
         """Observations learned per second, over the last WINDOW seconds."""
         now = time.monotonic()

@@ -92,8 +92,8 @@ def add_reading(app: FastAPI, service: Service) -> None:
         if found is None:
             raise HTTPException(404, "there is no such entry, or it was deleted")
         reason = (found.outcome or {}).get("reason")
-        current = engine.alive and not engine.replaying
-        hidden = current and found.state == "done" and number > engine.snapshot.applied  # no other request shows it yet
+        applied = engine.snapshot.applied if engine.alive else number
+        hidden = found.state == "done" and number > applied  # other requests do not show it yet
         told = "queued" if hidden else found.state
         state = {"number": found.number, "kind": found.kind, "state": told, "reason": reason}
         if found.target is not None:
