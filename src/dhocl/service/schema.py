@@ -228,6 +228,7 @@ class Recent(BaseModel):
     predicted: Foreseen | None
     thumbnail: str
     observer: str | None = None
+    was: Class | None = Field(default=None, description="Its first label, about which `predicted` is, if corrected.")
 
 
 class EntryState(BaseModel):

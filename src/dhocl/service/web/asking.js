@@ -3,7 +3,6 @@
 
 const TAKEN = ["image/jpeg", "image/png", "image/webp"];
 const SIDE = 2048, LARGE = 4 * 2 ** 20;  // an image with more pixels per side or more bytes is scaled down before upload
-const SUGGESTED = 8;
 
 let given = null, prediction = null, editing = null, busy = false;
 let truth = null, loose = null;  // of the image, as taught: { name, rank }; a new class to link: { name, rank, below }
@@ -72,9 +71,8 @@ async function predict() {
   tell("");
 }
 
-function teach(typed, rank) {
-  const name = typed.normalize("NFC").split(/\s+/).filter(Boolean).join(" ");
-  if (name) attempt(async () => {
+function teach(name, rank) {
+  attempt(async () => {
     const form = new FormData(), isNew = !findNode(name, rank);
     const above = prediction?.path.filter(node => depth(node.rank) < depth(rank)).at(-1);
     form.append("image", given, "image");
@@ -157,42 +155,13 @@ function drawGuess(rank) {
   } else middle.append("–");
   if (about) middle.append(make("div", { className: "rather" }, about));
   acts.append(other);
-  return make("li", {}, parts, ...(editing === rank ? [drawOther(rank, guess)] : []));
+  return make("li", {}, parts, ...(editing === rank ? [nameForm({ rank, guess, verb: "Teach", give: teach })] : []));
 }
 
 function drawShare(probability) {
   const bar = make("div", { className: "bar" }, make("span"));
   bar.firstChild.style.width = `${100 * probability}%`;
   return make("div", { className: "share" }, bar, percent(probability, 1));
-}
-
-/** The other classes that are nearest in the tree; all of them if the class is not linked. */
-function kin(own, others) {
-  for (const above of lineage(own).slice(1)) {
-    const near = others.filter(node => lineage(node).includes(above));
-    if (near.length) return near;
-  }
-  return others;
-}
-
-/** Names to choose from, relatives of the predicted class first, and a field for a new name. */
-function drawOther(rank, guess) {
-  const input = make("input", { type: "text", maxLength: 200, placeholder: "or a new name", autocomplete: "off", spellcheck: false, "aria-label": `the right ${rank}` });
-  const send = make("button", { className: "main", disabled: true }, "Teach");
-  const names = make("ul", { className: "names", "aria-label": `known names of the rank ${rank}` });
-  const form = make("form", { onsubmit: event => { event.preventDefault(); teach(input.value, rank); } }, input, send);
-  const own = guess && findNode(guess.name, rank);
-  const suggest = () => {
-    const others = namesOf(rank).filter(node => node !== own);
-    const { nodes } = matches(input.value.trim() || !own ? others : kin(own, others), input.value, SUGGESTED);
-    names.replaceChildren(...nodes.map(({ name }) =>
-      make("li", {}, make("button", { type: "button", disabled: busy, dir: "auto", onclick: () => teach(name, rank) }, name))));
-    send.disabled = busy || !input.value.trim();
-    send.textContent = nodes.some(({ name }) => name === input.value.trim()) || send.disabled ? "Teach" : "Teach as new";
-  };
-  input.oninput = suggest;
-  suggest();
-  return make("div", { className: "other" }, form, names);
 }
 
 /** Offer to link a new class below the parent that was predicted for its image. */

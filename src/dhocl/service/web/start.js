@@ -32,6 +32,7 @@ async function refresh() {
 async function hear(event, news) {
   if (event === "metrics") hearNumbers(news);
   if (event === "observation") { hearObservation(news); soonRecent(); }
+  if (event === "correction") hearCorrection(news);
   if (event === "taxonomy") { await hearTree(news); soonTree(); }
 }
 
