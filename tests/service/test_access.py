@@ -16,6 +16,7 @@ TOKEN = "correct-horse-battery"
 WRITES = [
     ("POST", "/observations"), ("POST", "/taxonomy"), ("DELETE", "/observations"), ("PATCH", "/observations/1"),
     ("DELETE", "/observations/1"), ("POST", "/images"), ("POST", "/images/1/label"), ("DELETE", "/images/1"),
+    ("POST", "/observations/1/unlabel"),
 ]  # fmt: skip
 READS = [
     ("GET", "/taxonomy"), ("GET", "/taxonomy/events"), ("GET", "/metrics"), ("GET", "/observations/recent"),

@@ -59,6 +59,10 @@ class AcceptedCorrection(BaseModel):
     queued: int = Field(description="Entries that wait to be applied, including this one.")
 
 
+class Unlabelled(AcceptedCorrection):
+    id: int = Field(description="Of the image, which has no label any more.")
+
+
 class Guess(BaseModel):
     name: str
     probability: float = Field(ge=0, le=1)

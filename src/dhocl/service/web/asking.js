@@ -2,6 +2,7 @@
 // Predict an image, and post a correction of the prediction as an observation.
 
 const TAKEN = ["image/jpeg", "image/png", "image/webp"];
+const UNREADABLE = 415;  // as if the service had refused the type
 const SIDE = 2048, LARGE = 4 * 2 ** 20;  // an image with more pixels per side or more bytes is scaled down before upload
 
 let given = null, prediction = null, editing = null, busy = false;
@@ -18,8 +19,7 @@ async function attempt(work, say = tell) {
   if (busy) return;
   busy = true;
   declined = false;
-  drawPath();
-  drawEditing();
+  drawBusy();
   try {
     await work();
   } catch (problem) {
@@ -27,10 +27,18 @@ async function attempt(work, say = tell) {
     say("", problem.message);
   } finally {
     busy = false;
-    drawPath();
-    drawEditing();
+    drawBusy();
   }
 }
+
+function drawBusy() {
+  drawPath();
+  drawEditing();
+  drawLabelling();
+}
+
+/** Files that are dropped, pasted or chosen: one to predict, or many to label. */
+const receive = files => isLabelling() ? addImages([...files]) : take(files[0]);
 
 function take(file) {
   if (!file) return;
@@ -54,7 +62,7 @@ async function small(file) {
   try {
     image = await createImageBitmap(file);
   } catch {
-    throw new Problem("This file can not be read as an image. Use JPEG, PNG or WebP.");
+    throw new Problem("This file can not be read as an image. Use JPEG, PNG or WebP.", UNREADABLE);
   }
   const scale = Math.min(1, SIDE / Math.max(image.width, image.height));
   const canvas = make("canvas", { width: Math.ceil(scale * image.width), height: Math.ceil(scale * image.height) });
@@ -180,13 +188,13 @@ function drawOffer() {
 
 at("choose").onclick = () => at("file").click();
 at("file").onchange = event => { take(event.target.files[0]); event.target.value = ""; };
-document.addEventListener("paste", event => take([...event.clipboardData.files][0]));
+document.addEventListener("paste", event => receive(event.clipboardData.files));
 for (const kind of ["dragenter", "dragover", "dragleave", "drop"])
   document.addEventListener(kind, event => {
     if (event.target instanceof HTMLInputElement) return;
     event.preventDefault();  // otherwise the browser opens the image
-    at("drop").classList.toggle("over", kind === "dragover" || kind === "dragenter");
+    for (const area of [at("drop"), at("pool-drop")]) area.classList.toggle("over", kind === "dragover" || kind === "dragenter");
     if (kind !== "drop") return;
-    if (event.dataTransfer.files.length) take(event.dataTransfer.files[0]);
-    else tell("", "This is not a file. Save the image first, or copy and paste it.");
+    if (event.dataTransfer.files.length) receive(event.dataTransfer.files);
+    else (isLabelling() ? sayPool : tell)("", "This is not a file. Save the image first, or copy and paste it.");
   });

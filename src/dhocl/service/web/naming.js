@@ -29,10 +29,10 @@ function nameForm({ rank, verb, give, guess = null, ranks = null }) {
     const others = namesOf(rankNow()).filter(node => node !== own);
     const { nodes } = matches(input.value.trim() || !own ? others : kin(own, others), input.value, SUGGESTED);
     names.replaceChildren(...nodes.map(({ name }) =>
-      make("li", {}, make("button", { type: "button", disabled: busy, dir: "auto", onclick: () => give(name, rankNow()) }, name))));
+      make("li", {}, make("button", { type: "button", dir: "auto", onclick: () => give(name, rankNow()) }, name))));
     input.setAttribute("aria-label", `the right ${rankNow()}`);
     names.setAttribute("aria-label", `known names of the rank ${rankNow()}`);
-    send.disabled = busy || !input.value.trim();
+    send.disabled = !input.value.trim();
     send.textContent = findNode(tidyName(input.value), rankNow()) || send.disabled ? verb : `${verb} as new`;
   };
   const submit = event => {
