@@ -22,6 +22,7 @@ READS = [
     ("GET", "/taxonomy"), ("GET", "/taxonomy/events"), ("GET", "/metrics"), ("GET", "/observations/recent"),
     ("GET", "/observations/1/thumbnail"), ("GET", "/entries/1"), ("GET", "/confusions"), ("GET", "/events"),
     ("POST", "/predict"), ("GET", "/suggestions"), ("GET", "/images/1/thumbnail"),
+    ("POST", "/examples"),
 ]  # fmt: skip
 OPEN = [("GET", "/"), ("GET", "/docs"), ("GET", "/health"), ("GET", "/openapi.json")]
 

@@ -102,6 +102,19 @@ class Pooled(BaseModel):
     pool: int = Field(description="Images in the pool, including these.")
 
 
+class Example(BaseModel):
+    number: int
+    name: str
+    rank: str
+    thumbnail: str
+
+
+class Examples(BaseModel):
+    by: Literal["similarity", "time"] = Field(description="Order. Networks that are trained have the newest first.")
+    compared: int = Field(description="Newest observations of the class that were compared, at most 64.")
+    examples: list[Example]
+
+
 class Suggestion(BaseModel):
     id: int
     thumbnail: str = Field(description="Address of a small picture.")

@@ -45,7 +45,7 @@ function take(file) {
   attempt(async () => {
     tell("Predicting …");
     given = prediction = editing = truth = loose = null;
-    at("preview").hidden = true;
+    at("preview").hidden = at("why").hidden = true;
     given = await small(file);
     URL.revokeObjectURL(at("preview").src);
     at("preview").src = URL.createObjectURL(given);
@@ -76,6 +76,7 @@ async function small(file) {
 async function predict() {
   if (!tree.nodes.size) return tell("Nothing is learned yet: name the image.");
   prediction = await predictOne(given);
+  explain(given, prediction);
   tell("");
 }
 
