@@ -88,6 +88,17 @@ def predicted(page: Page, image: Path) -> None:
     page.locator("#confused tr").first.wait_for()
 
 
+def labelling(page: Page, image: Path) -> None:
+    """With images to label, and the form for another name open."""
+    page.wait_for_selector("#state.live")
+    page.locator("#pool-files").set_input_files(sorted(image.parent.glob("*.jpg"))[:8])
+    page.locator("#pool-said", has_text="added").wait_for()
+    page.locator("#subject").wait_for()
+    page.locator("#label-path li").first.wait_for()
+    if not page.locator("#label-naming form").count():
+        page.keyboard.press("c")
+
+
 def findings(page: Page, axe: Path) -> list[str]:
     page.evaluate(axe.read_text(encoding="utf-8"))
     found: dict[str, Any] = page.evaluate("axe.run()")
@@ -112,6 +123,8 @@ def look(browser: Browser, name: str, address: str, out: Path, axe: Path | None,
             page.goto(address)
             if name == "service":
                 predicted(page, image)
+            if name == "labelling":
+                labelling(page, image)
             page.screenshot(path=out / f"{name}-{width}-{scheme}.png", full_page=True)
             found = findings(page, axe) if axe else []
             for line in sorted(set(found)):
@@ -139,7 +152,7 @@ def main(
     pages = {name: page.resolve().as_uri() for name, page in found.items()}
     with birds(out / "birds", data, quick) as (address, image), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        pages |= {"service": address, "docs": f"{address}/docs"}
+        pages |= {"service": address, "labelling": f"{address}/#label", "docs": f"{address}/docs"}
         grave = sum(look(browser, name, page, out, axe, image) for name, page in pages.items())
         browser.close()
     if docs:

@@ -16,11 +16,13 @@ TOKEN = "correct-horse-battery"
 WRITES = [
     ("POST", "/observations"), ("POST", "/taxonomy"), ("DELETE", "/observations"), ("PATCH", "/observations/1"),
     ("DELETE", "/observations/1"), ("POST", "/images"), ("POST", "/images/1/label"), ("DELETE", "/images/1"),
+    ("POST", "/observations/1/unlabel"),
 ]  # fmt: skip
 READS = [
     ("GET", "/taxonomy"), ("GET", "/taxonomy/events"), ("GET", "/metrics"), ("GET", "/observations/recent"),
     ("GET", "/observations/1/thumbnail"), ("GET", "/entries/1"), ("GET", "/confusions"), ("GET", "/events"),
     ("POST", "/predict"), ("GET", "/suggestions"), ("GET", "/images/1/thumbnail"),
+    ("POST", "/examples"),
 ]  # fmt: skip
 OPEN = [("GET", "/"), ("GET", "/docs"), ("GET", "/health"), ("GET", "/openapi.json")]
 

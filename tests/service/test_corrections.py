@@ -240,6 +240,8 @@ def test_a_label_is_corrected(client: httpx.Client) -> None:
     assert ended(client, number) == wanted
     first = client.get("/observations/recent?n=1").json()[0]
     assert (first["number"], first["name"], first["rank"]) == (24, "pike", "species")
+    assert first["was"] == {"name": GIVEN[23][1], "rank": GIVEN[23][2]}
+    assert client.get("/observations/recent?n=2").json()[1]["was"] is None
     until(lambda: client.get("/metrics").json()["relabelled"] == 1)
     assert "pike" in [node["name"] for node in client.get("/taxonomy").json()["nodes"]]
 

@@ -19,7 +19,7 @@ ROUTES = [
     ("GET", "/observations/{number}/thumbnail"), ("GET", "/entries/{number}"), ("GET", "/health"),
     ("PATCH", "/observations/{number}"), ("DELETE", "/observations/{number}"), ("DELETE", "/observations"),
     ("POST", "/images"), ("GET", "/suggestions"), ("POST", "/images/{number}/label"), ("DELETE", "/images/{number}"),
-    ("GET", "/confusions"),
+    ("GET", "/confusions"), ("POST", "/observations/{number}/unlabel"), ("POST", "/examples"),
 ]  # fmt: skip
 
 load_all_checks()

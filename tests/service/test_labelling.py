@@ -110,6 +110,39 @@ def test_a_full_pool_loses_its_oldest_and_uses_no_id_twice(tmp_path: Path) -> No
         assert sorted(each["id"] for each in found["suggestions"]) == [3, 5, 6, 7]
 
 
+def test_a_label_is_taken_back(tmp_path: Path) -> None:
+    """The model forgets it, and the image goes back to the pool with the same pixels: once, and within its limit."""
+    with running(tmp_path / "m", Limits(pool=3)) as client:
+        post(client, examples(20))
+        add(client, images(3))
+        pixels = client.service.pool.pixels(2)
+        number = client.post("/images/2/label", json={"name": "wren", "rank": "species"}).json()["accepted"]
+        add(client, images(1))
+        assert client.service.pool.ids() == [1, 3, 4]
+        answer = client.post(f"/observations/{number}/unlabel")
+        assert (answer.status_code, answer.json()["accepted"], answer.json()["id"]) == (202, number + 1, 5)
+        assert client.service.pool.ids() == [3, 4, 5]
+        assert client.service.pool.pixels(5) == pixels
+        again = client.post(f"/observations/{number}/unlabel")
+        assert (again.status_code, client.service.pool.ids()) == (410, [3, 4, 5])
+        assert client.post("/observations/99/unlabel").status_code == 404
+        until(lambda: client.get(f"/entries/{number + 1}").json()["state"] == "done")
+        assert client.get("/metrics").json()["deleted"] == 1
+        until(lambda: client.get(f"/observations/{number}/thumbnail").status_code == 404)
+        assert client.get(f"/entries/{number + 1}").json()["erased"] is False, "the pool has the image"
+
+
+def test_an_image_goes_back_to_the_pool_once(tmp_path: Path) -> None:
+    """Also if two requests have passed the check before either is written."""
+    journal = Journal(tmp_path / "journal.sqlite")
+    journal.append([as_post(examples(1))])
+    back = Post("correction", [{"kind": "delete"}], targets=[1], back=9)
+    assert journal.append([back, back]) == [[2], []]
+    assert Pool(journal, 9).ids() == [1]
+    assert (journal.last, journal.queued) == (2, 2)
+    journal.close()
+
+
 def test_killed_it_keeps_the_pool_and_what_was_labelled(tmp_path: Path) -> None:
     with started("--model", tmp_path / "m", *NEW, "--pool", "9") as (process, client):
         add(client, images(9))

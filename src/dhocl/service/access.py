@@ -21,7 +21,8 @@ OPEN = {"/", "/docs", "/health", "/openapi.json"}  # never need a token: they re
 READING = {"GET", "HEAD", "OPTIONS"}
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 SHORTEST = 16  # characters of a token
-IMAGES = {"/observations", "/predict", "/images"}  # routes whose bodies contain images
+ASKING = {"/predict", "/examples"}  # they read, but with a body
+IMAGES = {"/observations", "/predict", "/images", "/examples"}  # routes whose bodies contain images
 SMALL = 2**16  # bytes of any other body
 HELD = 8  # limit of all request bodies in memory, in bodies of the largest size
 PATIENCE = 30.0  # seconds for a body, and one more for every SLOWEST bytes
@@ -144,7 +145,7 @@ def describe_access(app: FastAPI, protect_reading: bool) -> None:
 
 
 def _needs_token(method: str, path: str, protect_reading: bool) -> bool:
-    return not (method in READING or path == "/predict") or (protect_reading and path not in OPEN)
+    return not (method in READING or path in ASKING) or (protect_reading and path not in OPEN)
 
 
 def _netloc(origin: str) -> str | None:

@@ -18,6 +18,7 @@ import dhocl
 from dhocl.service.access import Guard, describe_access
 from dhocl.service.bodies import described
 from dhocl.service.correcting import add_correcting
+from dhocl.service.explaining import add_explaining
 from dhocl.service.labelling import add_labelling
 from dhocl.service.reading import add_reading
 from dhocl.service.service import Service
@@ -37,6 +38,7 @@ def create_app(service: Service, token: str | None = None, protect_reading: bool
     writing = add_writing(app, service)
     add_correcting(app, service, writing.accept)
     add_labelling(app, service, writing)
+    add_explaining(app, service, writing)
     add_reading(app, service)
     if token:
         describe_access(app, protect_reading)

@@ -21,7 +21,7 @@ def add_correcting(app: FastAPI, service: Service, accept: Accept) -> None:
     journal = service.journal
 
     async def correct(number: int, content: dict[str, Any]) -> dict[str, Any]:
-        _check_correctable(number, service)
+        check_correctable(number, service)
         (accepted,) = await accept(Post("correction", [content], targets=[number]))
         return {"accepted": accepted, "queued": journal.queued}
 
@@ -62,7 +62,7 @@ def add_correcting(app: FastAPI, service: Service, accept: Accept) -> None:
         return {"accepted": accepted, "queued": journal.queued}
 
 
-def _check_correctable(number: int, service: Service) -> None:
+def check_correctable(number: int, service: Service) -> None:
     found = service.journal.entry(number)
     if number > service.journal.last or (found and found.kind != "observation"):
         raise HTTPException(404, f"there is no observation {number}")

@@ -38,14 +38,16 @@ def standing(journal: Journal, correction: Entry) -> Standing:
 
 
 def corrected(journal: Journal, observation: Entry) -> Entry:
-    """An observation with the label that it has by now."""
+    """An observation with the label that it has by now; if that is not the first, with the first as `was`."""
     last = journal.entries(
         "WHERE target = ? AND state = 'done' AND json_extract(content, '$.kind') = 'relabel' "
         "ORDER BY number DESC LIMIT 1",
         observation.number,
     )
-    label = {key: last[0].content[key] for key in ("name", "rank")} if last else {}
-    return observation._replace(content=observation.content | label)
+    if not last:
+        return observation
+    now, first = ({key: entry.content[key] for key in ("name", "rank")} for entry in (last[0], observation))
+    return observation._replace(content=observation.content | now | {"was": first})
 
 
 def deletion(journal: Journal, number: int) -> int | None:

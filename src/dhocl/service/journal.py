@@ -46,6 +46,7 @@ class Post(NamedTuple):
     images: Sequence[Decoded] = ()  # of observations, one each
     targets: Sequence[int] = ()  # of corrections: the numbers of the observations
     pooled: int | None = None  # instead of images: the one of the pool with this id, which leaves the pool
+    back: int | None = None  # of a deletion: the image goes back to the pool, which has at most so many
 
 
 class Entry(NamedTuple):
@@ -102,7 +103,7 @@ class Journal:
         """Append entries in one transaction. They are on disk when this returns.
 
         Returns the numbers of each post; None for a post that is not accepted, as more than `room` would be queued;
-        none at all if its image is no longer in the pool.
+        none at all if its image is no longer in the pool, or is deleted and can not go back there.
         """
         found: list[list[int] | None] = []
         with self._lock:
@@ -123,6 +124,11 @@ class Journal:
                 return []
         targets: Sequence[int | None] = post.targets or [None] * len(post.contents)
         for content, target in zip(post.contents, targets, strict=True):
+            if post.back is not None:
+                unlabelled = pool.put_back(self._db, target or 0, post.back)
+                if unlabelled is None:
+                    return []
+                content = content | {"pooled": unlabelled}
             row = (post.kind, now, json.dumps(content), target)
             cursor = self._db.execute("INSERT INTO entries (kind, time, content, target) VALUES (?, ?, ?, ?)", row)
             numbers.append(int(cursor.lastrowid or 0))

@@ -13,6 +13,7 @@ from fastapi.responses import Response
 
 from dhocl.service import schema
 from dhocl.service.bodies import read_images
+from dhocl.service.correcting import check_correctable
 from dhocl.service.journal import Post
 from dhocl.service.ranking import MOST, Ranking
 from dhocl.service.reading import Number
@@ -104,6 +105,22 @@ def add_labelling(app: FastAPI, service: Service, writing: Writing) -> None:
         if not numbers:
             raise HTTPException(404, GONE)
         return {"accepted": numbers[0], "queued": service.journal.queued}
+
+    @app.post(
+        "/observations/{number}/unlabel",
+        status_code=202,
+        response_model=schema.Unlabelled,
+        responses=problems(403, 404, 408, 410, 503),
+    )
+    async def unlabel(number: Number) -> dict[str, Any]:
+        """Forget an observation. Its image goes back to the pool, in the transaction that accepts this."""
+        check_correctable(number, service)
+        accepted = await writing.accept(Post("correction", [{"kind": "delete"}], targets=[number], back=limits.pool))
+        entry = service.journal.entry(accepted[0]) if accepted else None
+        if entry is None:
+            raise HTTPException(410, f"observation {number} is deleted")
+        catching_up.start()
+        return {"accepted": entry.number, "id": entry.content["pooled"], "queued": service.journal.queued}
 
     @app.delete("/images/{number}", status_code=204, responses=problems(403, 404, 503))
     async def remove(number: Number) -> Response:

@@ -33,6 +33,28 @@ def take(db: sqlite3.Connection, number: int) -> list[Decoded]:
     return [Decoded(*row) for row in rows]
 
 
+def put_back(db: sqlite3.Connection, observation: int, most: int) -> int | None:
+    """Copy the image of an observation to the pool, inside of a transaction. Its id; None if it is deleted."""
+    rows = db.execute(
+        "SELECT pixels, thumbnail FROM images WHERE number = ?1 "
+        "AND NOT EXISTS (SELECT 1 FROM entries WHERE target = ?1 AND state != 'refused' "
+        "AND json_extract(content, '$.kind') = 'delete')",
+        (observation,),
+    ).fetchall()
+    return _insert(db, [Decoded(*row) for row in rows], most)[0] if rows else None
+
+
+def _insert(db: sqlite3.Connection, images: Sequence[Decoded], most: int) -> list[int]:
+    last = int(db.execute("SELECT id FROM pool_last").fetchone()[0])
+    numbers = list(range(last + 1, last + 1 + len(images)))
+    rows = [(number, time.time(), *image) for number, image in zip(numbers, images, strict=True)]
+    db.executemany("INSERT INTO pool VALUES (?, ?, ?, ?)", rows)
+    db.execute("UPDATE pool_last SET id = ?", (numbers[-1],))
+    oldest = "SELECT id FROM pool ORDER BY id DESC LIMIT -1 OFFSET ?"
+    db.execute(f"DELETE FROM pool WHERE id IN ({oldest})", (most,))
+    return numbers
+
+
 class Pool:
     """At most `most` images. The oldest leave first."""
 
@@ -43,14 +65,7 @@ class Pool:
     def add(self, images: Sequence[Decoded]) -> list[int]:
         """Ids of the images. They are on disk when this returns."""
         with self._journal.transaction() as db:
-            last = int(db.execute("SELECT id FROM pool_last").fetchone()[0])
-            numbers = list(range(last + 1, last + 1 + len(images)))
-            rows = [(number, time.time(), *image) for number, image in zip(numbers, images, strict=True)]
-            db.executemany("INSERT INTO pool VALUES (?, ?, ?, ?)", rows)
-            db.execute("UPDATE pool_last SET id = ?", (numbers[-1],))
-            oldest = "SELECT id FROM pool ORDER BY id DESC LIMIT -1 OFFSET ?"
-            db.execute(f"DELETE FROM pool WHERE id IN ({oldest})", (self._most,))
-        return numbers
+            return _insert(db, images, self._most)
 
     def remove(self, number: int) -> bool:
         """Remove an image from the disk, too. Whether it was there."""

@@ -99,7 +99,7 @@ def add_reading(app: FastAPI, service: Service) -> None:
         if found.target is not None:
             state["of"] = found.target
             if found.content["kind"] == "delete":
-                gone = told == "done" and not has_image(journal, found.target)
+                gone = told == "done" and not has_image(journal, found.target) and "pooled" not in found.content
                 state["erased"] = gone and journal.log_is_clear
         return state
 

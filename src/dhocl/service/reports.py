@@ -91,6 +91,7 @@ def observation(entry: Entry) -> dict[str, Any]:
         "predicted": (entry.outcome or {}).get("predicted"),
         "thumbnail": f"/observations/{entry.number}/thumbnail",
         "observer": entry.content.get("observer"),
+        "was": entry.content.get("was"),
     }
 
 

@@ -59,6 +59,10 @@ class AcceptedCorrection(BaseModel):
     queued: int = Field(description="Entries that wait to be applied, including this one.")
 
 
+class Unlabelled(AcceptedCorrection):
+    id: int = Field(description="Of the image, which has no label any more.")
+
+
 class Guess(BaseModel):
     name: str
     probability: float = Field(ge=0, le=1)
@@ -96,6 +100,19 @@ class Predictions(BaseModel):
 class Pooled(BaseModel):
     accepted: list[int] = Field(description="Id of each image, in the order of the request.")
     pool: int = Field(description="Images in the pool, including these.")
+
+
+class Example(BaseModel):
+    number: int
+    name: str
+    rank: str
+    thumbnail: str
+
+
+class Examples(BaseModel):
+    by: Literal["similarity", "time"] = Field(description="Order. Networks that are trained have the newest first.")
+    compared: int = Field(description="Newest observations of the class that were compared, at most 64.")
+    examples: list[Example]
 
 
 class Suggestion(BaseModel):
@@ -228,6 +245,7 @@ class Recent(BaseModel):
     predicted: Foreseen | None
     thumbnail: str
     observer: str | None = None
+    was: Class | None = Field(default=None, description="Its first label, about which `predicted` is, if corrected.")
 
 
 class EntryState(BaseModel):

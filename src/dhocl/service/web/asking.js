@@ -2,8 +2,8 @@
 // Predict an image, and post a correction of the prediction as an observation.
 
 const TAKEN = ["image/jpeg", "image/png", "image/webp"];
+const UNREADABLE = 415;  // as if the service had refused the type
 const SIDE = 2048, LARGE = 4 * 2 ** 20;  // an image with more pixels per side or more bytes is scaled down before upload
-const SUGGESTED = 8;
 
 let given = null, prediction = null, editing = null, busy = false;
 let truth = null, loose = null;  // of the image, as taught: { name, rank }; a new class to link: { name, rank, below }
@@ -19,8 +19,7 @@ async function attempt(work, say = tell) {
   if (busy) return;
   busy = true;
   declined = false;
-  drawPath();
-  drawEditing();
+  drawBusy();
   try {
     await work();
   } catch (problem) {
@@ -28,17 +27,25 @@ async function attempt(work, say = tell) {
     say("", problem.message);
   } finally {
     busy = false;
-    drawPath();
-    drawEditing();
+    drawBusy();
   }
 }
+
+function drawBusy() {
+  drawPath();
+  drawEditing();
+  drawLabelling();
+}
+
+/** Files that are dropped, pasted or chosen: one to predict, or many to label. */
+const receive = files => isLabelling() ? addImages([...files]) : take(files[0]);
 
 function take(file) {
   if (!file) return;
   attempt(async () => {
     tell("Predicting …");
     given = prediction = editing = truth = loose = null;
-    at("preview").hidden = true;
+    at("preview").hidden = at("why").hidden = true;
     given = await small(file);
     URL.revokeObjectURL(at("preview").src);
     at("preview").src = URL.createObjectURL(given);
@@ -55,7 +62,7 @@ async function small(file) {
   try {
     image = await createImageBitmap(file);
   } catch {
-    throw new Problem("This file can not be read as an image. Use JPEG, PNG or WebP.");
+    throw new Problem("This file can not be read as an image. Use JPEG, PNG or WebP.", UNREADABLE);
   }
   const scale = Math.min(1, SIDE / Math.max(image.width, image.height));
   const canvas = make("canvas", { width: Math.ceil(scale * image.width), height: Math.ceil(scale * image.height) });
@@ -69,12 +76,12 @@ async function small(file) {
 async function predict() {
   if (!tree.nodes.size) return tell("Nothing is learned yet: name the image.");
   prediction = await predictOne(given);
+  explain(given, prediction);
   tell("");
 }
 
-function teach(typed, rank) {
-  const name = typed.normalize("NFC").split(/\s+/).filter(Boolean).join(" ");
-  if (name) attempt(async () => {
+function teach(name, rank) {
+  attempt(async () => {
     const form = new FormData(), isNew = !findNode(name, rank);
     const above = prediction?.path.filter(node => depth(node.rank) < depth(rank)).at(-1);
     form.append("image", given, "image");
@@ -157,42 +164,13 @@ function drawGuess(rank) {
   } else middle.append("–");
   if (about) middle.append(make("div", { className: "rather" }, about));
   acts.append(other);
-  return make("li", {}, parts, ...(editing === rank ? [drawOther(rank, guess)] : []));
+  return make("li", {}, parts, ...(editing === rank ? [nameForm({ rank, guess, verb: "Teach", give: teach })] : []));
 }
 
 function drawShare(probability) {
   const bar = make("div", { className: "bar" }, make("span"));
   bar.firstChild.style.width = `${100 * probability}%`;
   return make("div", { className: "share" }, bar, percent(probability, 1));
-}
-
-/** The other classes that are nearest in the tree; all of them if the class is not linked. */
-function kin(own, others) {
-  for (const above of lineage(own).slice(1)) {
-    const near = others.filter(node => lineage(node).includes(above));
-    if (near.length) return near;
-  }
-  return others;
-}
-
-/** Names to choose from, relatives of the predicted class first, and a field for a new name. */
-function drawOther(rank, guess) {
-  const input = make("input", { type: "text", maxLength: 200, placeholder: "or a new name", autocomplete: "off", spellcheck: false, "aria-label": `the right ${rank}` });
-  const send = make("button", { className: "main", disabled: true }, "Teach");
-  const names = make("ul", { className: "names", "aria-label": `known names of the rank ${rank}` });
-  const form = make("form", { onsubmit: event => { event.preventDefault(); teach(input.value, rank); } }, input, send);
-  const own = guess && findNode(guess.name, rank);
-  const suggest = () => {
-    const others = namesOf(rank).filter(node => node !== own);
-    const { nodes } = matches(input.value.trim() || !own ? others : kin(own, others), input.value, SUGGESTED);
-    names.replaceChildren(...nodes.map(({ name }) =>
-      make("li", {}, make("button", { type: "button", disabled: busy, dir: "auto", onclick: () => teach(name, rank) }, name))));
-    send.disabled = busy || !input.value.trim();
-    send.textContent = nodes.some(({ name }) => name === input.value.trim()) || send.disabled ? "Teach" : "Teach as new";
-  };
-  input.oninput = suggest;
-  suggest();
-  return make("div", { className: "other" }, form, names);
 }
 
 /** Offer to link a new class below the parent that was predicted for its image. */
@@ -211,13 +189,13 @@ function drawOffer() {
 
 at("choose").onclick = () => at("file").click();
 at("file").onchange = event => { take(event.target.files[0]); event.target.value = ""; };
-document.addEventListener("paste", event => take([...event.clipboardData.files][0]));
+document.addEventListener("paste", event => receive(event.clipboardData.files));
 for (const kind of ["dragenter", "dragover", "dragleave", "drop"])
   document.addEventListener(kind, event => {
     if (event.target instanceof HTMLInputElement) return;
     event.preventDefault();  // otherwise the browser opens the image
-    at("drop").classList.toggle("over", kind === "dragover" || kind === "dragenter");
+    for (const area of [at("drop"), at("pool-drop")]) area.classList.toggle("over", kind === "dragover" || kind === "dragenter");
     if (kind !== "drop") return;
-    if (event.dataTransfer.files.length) take(event.dataTransfer.files[0]);
-    else tell("", "This is not a file. Save the image first, or copy and paste it.");
+    if (event.dataTransfer.files.length) receive(event.dataTransfer.files);
+    else (isLabelling() ? sayPool : tell)("", "This is not a file. Save the image first, or copy and paste it.");
   });

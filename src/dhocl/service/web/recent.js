@@ -1,5 +1,5 @@
 "use strict";
-// The length of the queue and the newest observations.
+// The length of the queue and the newest observations. They are corrected in correcting.js.
 
 const KEPT = 12;  // observations shown
 const LOOKED = 100;  // observations requested; the newest may still be queued
@@ -18,38 +18,49 @@ function drawNumbers({ learned, queued, refused, per_second, classes }) {
 
 function hearObservation(observation) {
   const others = recent.filter(({ number }) => number !== observation.number);
-  recent = [observation, ...others].sort((a, b) => b.number - a.number).slice(0, KEPT);
+  recent = [observation, ...others].sort((a, b) => b.number - a.number).slice(0, LOOKED);
 }
+
+/** The one that is being corrected stays. */
+const shorten = newest => newest.filter(({ number }, place) => place < KEPT || number === opened);
 
 async function loadRecent() {
   const newest = await read(`/observations/recent?n=${LOOKED}`);
-  recent = newest.filter(({ state }) => state !== "queued").slice(0, KEPT);
+  recent = newest.filter(({ state }) => state !== "queued");
 }
 
 function drawRecent() {
+  recent = shorten(recent);
   const numbers = new Set(recent.map(({ number }) => number));
   for (const [number, address] of thumbnails)
     if (!numbers.has(number)) {
       URL.revokeObjectURL(address);
       thumbnails.delete(number);
     }
-  at("recent").replaceChildren(...recent.map(drawObservation));
+  place(at("recent"), recent.map(drawObservation));
   at("none").hidden = recent.length > 0;
 }
 
-function drawObservation({ number, name, rank, time, state, predicted, thumbnail }) {
+/** Its element. One that has not changed is kept: a button of it may have the focus. */
+function drawObservation(observation) {
+  const { number, name, rank, time, thumbnail } = observation, id = `observation-${number}`;
+  const looks = JSON.stringify([observation, opened === number]), before = at(id);
+  if (before?.looks === looks) return before;
   const when = new Date(1000 * time);
-  return make("li", {}, picture(number, thumbnail, name), make("div", {},
+  const item = make("li", { id }, picture(number, thumbnail, name), make("div", {},
     make("div", { className: "name", dir: "auto" }, name),
     make("small", {}, `${rank} · `, make("time", { dateTime: when.toISOString(), title: when.toLocaleString() }, when.toLocaleTimeString())),
-    make("small", {}, verdict(state, predicted))));
+    make("small", {}, verdict(observation)), drawCorrecting(observation)), ...(opened === number ? [drawCorrection(observation)] : []));
+  item.looks = looks;
+  return item;
 }
 
 /** The prediction before learning. */
-function verdict(state, predicted) {
+function verdict({ state, predicted, was }) {
   if (state === "refused") return make("span", { className: "wrong" }, "could not be learned");
   if (!predicted) return "not predicted";
   const sure = percent(predicted.probability);
+  if (was) return `called ${was.name} before; predicted ${predicted.name}, ${sure}`;  // about the first label
   const said = predicted.right ? `✓ predicted, ${sure}` : `✗ predicted ${predicted.name}, ${sure}`;
   return make("span", { className: predicted.right ? "right" : "wrong" }, said);
 }

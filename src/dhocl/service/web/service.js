@@ -32,14 +32,19 @@ function calm(draw, ms) {
   return soon;
 }
 
-/** An error with a message for the user. */
-class Problem extends Error {}
+/** An error with a message for the user, and the status of the response, if there was one. */
+class Problem extends Error {
+  constructor(message, status = null) {
+    super(message);
+    this.status = status;
+  }
+}
 
 async function refusal(response) {
   const detail = await response.json().then(body => String(body.detail), () => "");
   const said = detail ? detail[0].toUpperCase() + detail.slice(1) : `The service returned status ${response.status}`;
   const wait = Number(response.headers.get("Retry-After"));
-  return new Problem(`${said.replace(/\.$/, "")}.${wait ? ` Try again in ${wait} s.` : ""}`);
+  return new Problem(`${said.replace(/\.$/, "")}.${wait ? ` Try again in ${wait} s.` : ""}`, response.status);
 }
 
 // -- the token: requested when it is needed, stored until the tab is closed -------------------------------------------

@@ -20,6 +20,7 @@ function hearNumbers(news) {
   hearAccuracy(news);
   soonNumbers();
   soonConfusions();
+  if (isLabelling()) soonRenew();
 }
 
 async function refresh() {
@@ -32,6 +33,7 @@ async function refresh() {
 async function hear(event, news) {
   if (event === "metrics") hearNumbers(news);
   if (event === "observation") { hearObservation(news); soonRecent(); }
+  if (event === "correction") hearCorrection(news);
   if (event === "taxonomy") { await hearTree(news); soonTree(); }
 }
 
@@ -60,4 +62,5 @@ at("give-token").onclick = () => { declined = false; wantToken().then(refresh).c
 at("command").textContent = `curl -F image=@robin.jpg -F name=Erithacus -F rank=genus ${location.origin}/observations`;
 setInterval(() => { if (tree.fresh.size) soonTree(); }, 2000);
 setInterval(() => { if (Date.now() - heard > IDLE && !document.hidden) read("/metrics").then(hearNumbers).catch(() => {}); }, IDLE);
+enterMode();
 stayLive();
