@@ -215,9 +215,13 @@ def test_what_a_queued_correction_needs_is_not_pruned(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A service with 24 observations and a correction, whose tests may run in any order."""
     with running(tmp_path_factory.mktemp("service") / "m", Limits(images=20, queue=60, classes=7)) as client:
         assert post(client, GIVEN).status_code == 202
         until(lambda: client.get("/metrics").json()["learned"] == 24)
+        answer = client.patch("/observations/24", json={"name": "pike", "rank": "species"})
+        assert (answer.status_code, answer.json()["accepted"]) == (202, 25)
+        until(lambda: client.get("/metrics").json()["relabelled"] == 1)
         yield client
 
 
@@ -233,16 +237,12 @@ def ended(client: httpx.Client, number: int) -> dict[str, Any]:
 
 
 def test_a_label_is_corrected(client: httpx.Client) -> None:
-    answer = client.patch("/observations/24", json={"name": "pike", "rank": "species"})
-    assert answer.status_code == 202
-    number = answer.json()["accepted"]
-    wanted = {"number": number, "kind": "correction", "state": "done", "reason": None, "of": 24}
-    assert ended(client, number) == wanted
-    first = client.get("/observations/recent?n=1").json()[0]
-    assert (first["number"], first["name"], first["rank"]) == (24, "pike", "species")
-    assert first["was"] == {"name": GIVEN[23][1], "rank": GIVEN[23][2]}
-    assert client.get("/observations/recent?n=2").json()[1]["was"] is None
-    until(lambda: client.get("/metrics").json()["relabelled"] == 1)
+    wanted = {"number": 25, "kind": "correction", "state": "done", "reason": None, "of": 24}
+    assert ended(client, 25) == wanted
+    recent = {each["number"]: each for each in client.get("/observations/recent?n=100").json()}
+    assert (recent[24]["name"], recent[24]["rank"]) == ("pike", "species")
+    assert recent[24]["was"] == {"name": GIVEN[23][1], "rank": GIVEN[23][2]}
+    assert recent[23]["was"] is None
     assert "pike" in [node["name"] for node in client.get("/taxonomy").json()["nodes"]]
 
 
@@ -310,7 +310,7 @@ REFUSED: list[tuple[str, str, dict[str, Any], int, str]] = [
 def test_what_can_not_be_corrected(
     client: httpx.Client, method: str, path: str, more: dict[str, Any], status: int, says: str
 ) -> None:
-    """Entry 25 is a correction itself, the first of this file."""
+    """Entry 25 is a correction itself."""
     answer = client.request(method, path, **more)
     assert answer.status_code == status
     assert says in answer.json()["detail"]
