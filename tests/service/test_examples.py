@@ -84,7 +84,9 @@ def test_present_labels_count(client: Client) -> None:
     ]
     assert applied(client, entries) == ["done"] * 3
     assert numbers(ask(client, image, "wren", "species")) == [given[0]]
-    assert set(numbers(ask(client, image, "cod", "species", count=24))) == labelled("cod") | {given[2]}
+    found = ask(client, image, "cod", "species", count=24)
+    assert set(numbers(found)) == labelled("cod") | {given[2]}
+    assert {each["name"] for each in found["examples"]} == {"cod"}
 
 
 def test_a_network_that_is_trained_has_the_newest(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

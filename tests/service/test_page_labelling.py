@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.browsing import launched, needs_chromium, opened_at, watched
-from tests.helpers.serving import Client, examples, post, running, settled, until
+from tests.helpers.serving import TREE, Client, applied, examples, link, post, running, settled, until
 
 pytestmark = needs_chromium
 
@@ -31,6 +31,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     with running(tmp_path_factory.mktemp("page") / "m") as client:
         post(client, examples(40))
         settled(client)
+        for child, parent in TREE.items():  # a path without a kind would have no guess there
+            link(client, child, parent)
+        applied(client, [client.service.journal.last])
         yield client
 
 
@@ -91,10 +94,10 @@ def test_a_guess_is_confirmed(page: Any, client: Client, key: str) -> None:
 
 def test_another_name_is_typed_or_chosen(page: Any, client: Client) -> None:
     page.keyboard.press("c")
-    page.get_by_label("rank of the name").select_option("species")
-    page.get_by_label("the right species").fill(" sus ")  # its letters are no commands
+    page.get_by_label("rank of the name").select_option("kind")
+    page.get_by_label("the right kind").fill(" fish ")  # its letters are no commands
     page.keyboard.press("Enter")
-    said(page, "Labelled: sus (species).")
+    said(page, "Labelled: fish (kind).")
     assert len(pooled(client)) == 4
     page.keyboard.press("c")
     page.get_by_label("rank of the name").select_option("species")
@@ -103,7 +106,7 @@ def test_another_name_is_typed_or_chosen(page: Any, client: Client) -> None:
     page.keyboard.press("Enter")
     said(page, "Labelled: carp (species).")
     settled(client)
-    assert [each["name"] for each in client.get("/observations/recent?n=2").json()] == ["carp", "sus"]
+    assert [each["name"] for each in client.get("/observations/recent?n=2").json()] == ["carp", "fish"]
 
 
 def test_a_coarser_class_of_the_path_is_right(page: Any, client: Client) -> None:

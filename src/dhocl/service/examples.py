@@ -35,7 +35,7 @@ class Examples:
         self._features: dict[int, Tensor] = {}  # by number: (D,), the same in all snapshots
 
     def of_class(self, label: Label) -> list[Entry]:
-        """Learned observations of the class or of one below it, by their present labels, newest first."""
+        """Learned observations of the class or of one below it, newest first, with their present labels."""
         snapshot = self._snapshot()
         tree, node = snapshot.taxonomy, snapshot.taxonomy.id(label)
         inside = {node, *tree.descendants(node)}
@@ -50,7 +50,7 @@ class Examples:
             content = entry.content | labels.get(entry.number, {})
             own = Label(content["name"], snapshot.ranks.index(content["rank"]))
             if own in tree and tree.id(own) in inside:
-                found.append(entry._replace(content=content))
+                found.append(entry._replace(content=content | {"name": tree.labels[tree.id(own)].name}))
         return found[:CANDIDATES]
 
     def advance(self, numbers: Sequence[int]) -> bool:
