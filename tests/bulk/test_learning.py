@@ -94,9 +94,9 @@ def test_a_job_that_was_stopped_goes_on(data: Path, tmp_path: Path) -> None:
     assert torch.equal(parts.learned, whole.learned)
     once = [each for each in set(read) if read.count(each) == 1]
     assert len(once) >= 40  # rounds that were saved are not read again
-    done = list(learn_in_bulk(tmp_path / "parts", data, OPTIONS, counting, 30))
-    assert done[-1].total == 0
-    assert done[-1].before == 80
+    (done,) = learn_in_bulk(tmp_path / "parts", data, OPTIONS, counting, 30)
+    assert (done.total, done.before) == (0, 80)
+    assert_same(parts, Classifier.load(tmp_path / "parts"))
 
 
 def test_images_that_can_not_be_read_are_listed_and_left_out(data: Path, tmp_path: Path) -> None:
@@ -109,6 +109,15 @@ def test_images_that_can_not_be_read_are_listed_and_left_out(data: Path, tmp_pat
     assert str(broken) in problems[0]
     assert steps[-1].learned == 11
     assert steps[-1].done == steps[-1].total
+
+
+def test_where_no_image_can_be_read_no_model_is_made(tmp_path: Path) -> None:
+    folder = labelled(tmp_path / "photos", 4)
+    for path in (folder / "images").glob("*.png"):
+        path.write_bytes(b"no image")
+    last = list(learn_in_bulk(tmp_path / "model", folder, OPTIONS))[-1]
+    assert (last.learned, last.total) == (0, 5)
+    assert not list((tmp_path / "model").glob("*/*"))
 
 
 def test_coarse_labels_are_completed_by_outputs_and_frequency(data: Path, tmp_path: Path) -> None:

@@ -60,10 +60,15 @@ def learn_in_bulk(
 
         ahead = 0  # rows of this round
         yield progress([])
+        if not rows:
+            return
         for task in TASKS:
             todo = rows
             if task == "guesses":
                 learned = set(job.learned.tolist())
+                if not learned:
+                    job.remove()
+                    return
                 todo = _coarse([row for row in rows if row.mark in learned], tree)
                 total = len(rows) + len(todo)
                 learner.adopt(job.sums["labels"], tree)
@@ -74,7 +79,8 @@ def learn_in_bulk(
                     yield progress(part.problems)
                 job.save(task, len(some))
                 ahead = 0
-        learner.adopt(job.sums["guesses"], tree)
+        if job.done["guesses"]:
+            learner.adopt(job.sums["guesses"], tree)
         classifier.learned = torch.cat([classifier.learned, job.learned])
         checkpoint.save(folder / "checkpoints", classifier.state_dict())
         job.remove()
