@@ -98,6 +98,7 @@ def configured(service: Service, token: str | None, protect_reading: bool) -> uv
     return uvicorn.Config(
         create_app(service, token, protect_reading),
         http=Connection,
+        loop="asyncio",  # also where uvloop is installed: one loop to test
         ws="none",
         port=0,
         log_config=None,
