@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -36,6 +37,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Record:
     from tests.helpers.small_runs import FINISHED, finish
 
     return finish(RunConfig(**FINISHED), tmp_path_factory.mktemp("whole") / "run")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from tests.helpers.browsing import launched
+
+    with launched() as chromium:
+        yield chromium
 
 
 @pytest.fixture(scope="module")

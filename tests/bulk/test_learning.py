@@ -62,6 +62,8 @@ def test_labels_add_up_as_if_learned_one_by_one(data: Path, tmp_path: Path) -> N
     for level, gram in amber(online).statistics.grams.items():
         torch.testing.assert_close(amber(bulk).statistics.grams[level], gram, rtol=1e-5, atol=1e-5)
     assert sorted(bulk.learned.tolist()) == sorted(online.learned.tolist())
+    assert amber(bulk).reliability.fitted_at == 80
+    assert amber(bulk).reliability.log_beta.keys() == {0, 1}
     assert not (tmp_path / "bulk" / "bulk").exists()
 
 

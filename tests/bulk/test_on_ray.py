@@ -47,6 +47,7 @@ def test_a_lost_node_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
         cluster.shutdown()
     assert removed == ["labels"]
     assert [str(broken) in problem for step in steps for problem in step.problems] == [True]
+    assert steps[-1].done == steps[-1].total
     there = Classifier.load(tmp_path / "there")
     assert_same(here, there)
     assert sorted(there.learned.tolist()) == sorted(here.learned.tolist())

@@ -51,7 +51,7 @@ def views(step: Step) -> list[tuple[Tensor, Tensor]]:
     twin = step.twin
     items = twin.memory.sample(twin.setup.replay_batch)
     batches = [step.batch, *([Batch(items["x"], items["y"])] if items else [])]
-    return [(augment(x, twin.rng, twin.setup.flip), y) for x, y in batches]
+    return [(augment(each.x, twin.rng, twin.setup.flip), each.y) for each in batches]
 
 
 def columns(y: Tensor, level: int, taxonomy: Taxonomy) -> dict[int, int]:

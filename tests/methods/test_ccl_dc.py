@@ -245,23 +245,23 @@ def reference_step(twin: CCLDC, batch: Batch, tree: Taxonomy) -> dict[str, float
         slots = rng.choice(twin.memory.size, size=min(4, twin.memory.size), replace=False, shuffle=False)
         batches.append(Batch(twin.memory.columns["x"][slots], twin.memory.columns["y"][slots]))
     chains = []  # by batch
-    for x, _ in batches:
+    for x in (each.x for each in batches):
         crop = resized_crop(x, rng, True, (0.6, 1.0))
         chains.append([x, crop, harder := rand_augment(crop, rng), rand_augment(harder, rng)])
     # net -> batch -> view -> logits; view 0 is the plain one, 1 to 4 are the chain
     seen = [
         [
             [net(view).logits for view in [plain, *chain]]
-            for plain, chain in zip([augment(x, rng, True) for x, _ in batches], chains, strict=True)
+            for plain, chain in zip([augment(each.x, rng, True) for each in batches], chains, strict=True)
         ]
         for net in (twin.net, twin.peer)
     ]
     terms = []
     for own, peer in (seen, seen[::-1]):
         ce, kl = torch.zeros(()), torch.zeros(())
-        for views, other, (_, y) in zip(own, peer, batches, strict=True):
+        for views, other, each in zip(own, peer, batches, strict=True):
             for view in views:
-                ce = ce + slow_multi_ce(view, y, tree)
+                ce = ce + slow_multi_ce(view, each.y, tree)
             for student, teacher in ((1, 2), (2, 3), (3, 4), (4, 4)):
                 kl = kl + slow_divergence(views[student], other[teacher])
         terms.append((ce, kl))

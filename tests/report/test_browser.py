@@ -12,16 +12,10 @@ from dhocl.experiment import recipes
 from dhocl.experiment.recipes import Bars, Curves, Growth, Holdings, Numbers, Recipe, Scale, Statistics, Structure
 from dhocl.experiment.sweep import prepare, start
 from dhocl.report import write_report, write_sweep_report
-from tests.helpers.browsing import launched, needs_chromium, watched
+from tests.helpers.browsing import needs_chromium, watched
 from tests.helpers.sweeps import cells
 
 pytestmark = needs_chromium
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with launched() as chromium:
-        yield chromium
 
 
 @pytest.fixture(scope="module")

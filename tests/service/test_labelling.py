@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from dhocl.service.bodies import Limits
+from dhocl.service.features import AT_ONCE
 from dhocl.service.images import decode
 from dhocl.service.journal import Journal, Post
 from dhocl.service.pool import Pool
-from dhocl.service.ranking import AT_ONCE, Ranking
+from dhocl.service.ranking import Ranking
 from dhocl.service.served import as_array, as_tensor
 from tests.helpers.serving import NEW, as_post, encoded, examples, leave, opened, post, running, settled, started, until
 

@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.helpers.browsing import drop, launched, names, needs_chromium, opened_at, percent, teach, watched
+from tests.helpers.browsing import drop, names, needs_chromium, opened_at, percent, teach, watched
 from tests.helpers.serving import NEW, encoded, examples, post, running, settled, started
 
 pytestmark = needs_chromium
@@ -22,12 +22,6 @@ PASTE = """bytes => {
     clipboardData.items.add(new File([new Uint8Array(bytes)], "image.png", { type: "image/png" }));
     document.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true }));
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with launched() as chromium:
-        yield chromium
 
 
 @pytest.fixture(scope="module")

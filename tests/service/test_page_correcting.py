@@ -7,16 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.browsing import launched, needs_chromium, opened_at
+from tests.helpers.browsing import needs_chromium, opened_at
 from tests.helpers.serving import Client, examples, post, running, settled, until
 
 pytestmark = needs_chromium
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with launched() as chromium:
-        yield chromium
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +54,15 @@ def test_another_name_by_keyboard(page: Any, client: Client) -> None:
     assert f"called {before['name']} before" in item.text_content()
     assert not item.locator("form").count()
     assert "another name" in page.evaluate("document.activeElement.ariaLabel")
+
+
+def test_the_focus_stays_when_an_observation_is_corrected_elsewhere(page: Any, client: Client) -> None:
+    before = newest(client)
+    item = page.locator(f"#observation-{before['number']}")
+    item.get_by_role("button", name="Delete").focus()
+    client.patch(f"/observations/{before['number']}", json={"name": "pied wagtail", "rank": before["rank"]})
+    item.locator(".name", has_text="pied wagtail").wait_for()
+    assert page.evaluate("document.activeElement.ariaLabel") == f"delete pied wagtail, number {before['number']}"
 
 
 def test_a_known_name_of_another_rank_by_pointer(page: Any, client: Client) -> None:

@@ -7,18 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.browsing import drop, launched, needs_chromium, opened_at, teach, watched
+from tests.helpers.browsing import drop, needs_chromium, opened_at, teach, watched
 from tests.helpers.serving import Client, examples, link, names, post, running, settled, until
 
 pytestmark = needs_chromium
 
 TREE = {"bird": None, "fish": None, "robin": "bird", "crow": "bird", "carp": "fish", "cod": "fish"}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with launched() as chromium:
-        yield chromium
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.browsing import launched, needs_chromium, opened_at, watched
+from tests.helpers.browsing import needs_chromium, opened_at, watched
 from tests.helpers.serving import TREE, Client, applied, examples, link, post, running, settled, until
 
 pytestmark = needs_chromium
@@ -18,12 +18,6 @@ DROP = """images => {
         transfer.items.add(new File([new Uint8Array(bytes)], name, { type: "image/png" }));
     document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: transfer, bubbles: true }));
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with launched() as chromium:
-        yield chromium
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ def evaluate(
     confused, and the photographs with the worst mistakes. The JSON file beside it has the same numbers.
     """
     from dhocl.classifier.files import evaluate_files, open_model
-    from dhocl.cli.progress import progress
+    from dhocl.cli.progress import progress, result_of
     from dhocl.core.process import prepare
     from dhocl.data.album import open_album
     from dhocl.report.evaluation import write_evaluation
@@ -54,13 +54,8 @@ def evaluate(
     classifier = open_model(model)
     photos = open_album(data, classifier.levels).photos
     photos = [photo for photo in photos if photo.test] or photos
-    result = None
     with progress("evaluating", len(photos)) as show:
-        for now in evaluate_files(classifier, photos, decode=decode):
-            if isinstance(now, int):
-                show(now)
-            else:
-                result = now
+        result = result_of(evaluate_files(classifier, photos, decode=decode), show)
     if result is None:
         raise InputError(f"none of the {len(photos)} images can be read: nothing was evaluated")
     for problem in result.problems:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 PAUSE = 10.0  # seconds between lines
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -25,6 +28,17 @@ def progress(what: str, total: int, quiet: bool = False) -> Iterator[Callable[[i
             yield lambda done: bar.update(task, completed=done)
     else:
         yield _Lines(what, total)
+
+
+def result_of(steps: Iterable[int | T], show: Callable[[int], None]) -> T | None:
+    """What work yields at its end. Before, it yields the number of images done. None: it yields nothing else."""
+    result = None
+    for now in steps:
+        if isinstance(now, int):
+            show(now)
+        else:
+            result = now
+    return result
 
 
 class _Lines:

@@ -40,7 +40,7 @@ def suggest(
     `dhocl suggest birds photos --count 20 -o list.csv`
     """
     from dhocl.classifier.files import open_model, suggest_files
-    from dhocl.cli.progress import progress
+    from dhocl.cli.progress import progress, result_of
     from dhocl.core.process import prepare
     from dhocl.core.rng import Rng
     from dhocl.data.photos import Photos
@@ -51,14 +51,9 @@ def suggest(
     classifier, given = open_model(model), Photos(photos)
     total = given.count()
     drawn = set(Rng(seed, "suggest").permutation(total)[:MOST].tolist())
-    result = None
     with progress("comparing", len(drawn)) as show:
         paths = (path for row, path in enumerate(given) if row in drawn)
-        for now in suggest_files(classifier, paths, count):
-            if isinstance(now, int):
-                show(now)
-            else:
-                result = now
+        result = result_of(suggest_files(classifier, paths, count), show)
     if result is None:
         raise InputError(f"none of the {len(drawn)} images can be read: give photographs")
     for problem in result.problems:

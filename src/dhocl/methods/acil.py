@@ -23,7 +23,7 @@ from dhocl.nn.heads.analytic import AnalyticHeads
 from dhocl.nn.heads.balance import Balance
 from dhocl.nn.heads.predla import analytic_softmax
 from dhocl.nn.learner import Batch, Learner, Setup, Stateful
-from dhocl.nn.ledger import TargetLedger, content_keys
+from dhocl.nn.ledger import TargetLedger
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,14 @@ class ACIL(Learner):
             level: F.one_hot(targets[:, place] + 1, taxonomy.widths[level] + 1)[:, 1:].float()
             for place, level in enumerate(taxonomy.levels)
         }
-        self.ledger.add(content_keys(batch.x), batch.y, hot)
+        self.ledger.add(batch.keys, batch.y, hot)
         return {}
 
     def forget(self, batch: Batch, taxonomy: Taxonomy) -> None:
         """Exact, with the targets by the tree as it was when the samples were learned."""
         if not self.settings.exposed_labels:
             raise InputError("with exposed_labels=false samples can not be forgotten: their order counts")
-        places = [place for place in self.ledger.find(content_keys(batch.x), batch.y) if place is not None]
+        places = [place for place in self.ledger.find(batch.keys, batch.y) if place is not None]
         if len(places) < len(batch.y):
             raise InputError("a sample is too old to be forgotten: its targets are not known any more")
         targets = torch.full((len(places), len(taxonomy.levels)), UNKNOWN)

@@ -30,7 +30,7 @@ from dhocl.nn.heads.reliability import Placement, Placements, Reliability
 from dhocl.nn.heads.ridge import LeaveOneOut, Readout, Statistics, System, factor, outputs
 from dhocl.nn.heads.window import CompletionSettings, Window
 from dhocl.nn.learner import Batch, Learner, Setup, Stateful
-from dhocl.nn.ledger import ROUNDING, content_keys
+from dhocl.nn.ledger import ROUNDING
 from dhocl.nn.memory import Reservoir
 
 GROWTH = 8  # reliabilities are fitted again when the stream has grown by an eighth
@@ -110,7 +110,7 @@ class Amber(Learner):
         self.tree.known = TreeTable.of(taxonomy)
         table = self.tree.trusted
         self.statistics.add(phi, batch.y, table)
-        window.push(phi, batch.y, content_keys(batch.x))
+        window.push(phi, batch.y, batch.keys)
         self.memory.follow(taxonomy)
         leaves = table.is_leaf[batch.y]
         self.memory.insert(phi=phi[leaves], y=batch.y[leaves])
@@ -124,7 +124,7 @@ class Amber(Learner):
 
     def forget(self, batch: Batch, taxonomy: Taxonomy) -> None:
         """Exact for all sums, soft targets included. What was fitted to the samples meanwhile stays."""
-        samples = list(zip(content_keys(batch.x).tolist(), batch.y.tolist(), strict=True))
+        samples = list(zip(batch.keys.tolist(), batch.y.tolist(), strict=True))
         if any(self.window.remembered(*sample) < count for sample, count in Counter(samples).items()):
             raise InputError("a sample is too old to be forgotten: how its label was completed is not known any more")
         phi = self.features.kept(batch.x)

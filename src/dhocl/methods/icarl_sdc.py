@@ -178,12 +178,12 @@ class ICaRL(Learner):
         self.memory.follow(taxonomy)
         items = self.memory.sample(self.setup.replay_batch)
         batches = [batch, Batch(items["x"], items["y"])] if items else [batch]
-        views = [augment(x, self.rng, self.setup.flip) for x, _ in batches]
+        views = [augment(each.x, self.rng, self.setup.flip) for each in batches]
         outputs = self.net.each(views)
         loss = torch.zeros(())
-        for x, output, (_, y) in zip(views, outputs, batches, strict=True):
+        for x, output, each in zip(views, outputs, batches, strict=True):
             old = self.old(x).logits if self.old.taken else {}
-            loss = loss + binary_loss(output.logits, old, taxonomy.complete(y), self.settings.own_label)
+            loss = loss + binary_loss(output.logits, old, taxonomy.complete(each.y), self.settings.own_label)
         self.net.step(loss)
         self.means.observe(F.normalize(outputs[0].features.detach()), taxonomy.complete(batch.y))
         self.means.met.update(batch.y.tolist())

@@ -204,8 +204,8 @@ class OnLoRA(ER):
         self.net.step(task + penalty)
 
         parts = [
-            relative_losses(output.rows(0, len(y)).logits, taxonomy.complete(y))
-            for output, (_, y) in zip(outputs, batches, strict=True)
+            relative_losses(output.rows(0, len(each.y)).logits, taxonomy.complete(each.y))
+            for output, each in zip(outputs, batches, strict=True)
         ]
         losses = torch.cat(parts).detach()  # (b + replayed, levels)
         new, again = losses[: len(batch.y)], losses[len(batch.y) :]

@@ -166,8 +166,9 @@ class Model:
         before = self._foresee(x, labels) if self.config.calibrate else None
         y = self.curator.observe(labels)
         self.novelty.update(before, y, self.taxonomy)
-        stats = self.learner.learn(Batch(x, y), self.taxonomy)
-        self.ledger.add(content_keys(x), y)
+        batch = Batch(x, y)
+        stats = self.learner.learn(batch, self.taxonomy)
+        self.ledger.add(batch.keys, y)
         return Observation(stats, before)
 
     def forget(self, x: Tensor, labels: Sequence[Label]) -> None:

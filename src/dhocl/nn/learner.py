@@ -6,6 +6,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -16,11 +17,18 @@ from dhocl.core.errors import InputError
 from dhocl.core.settings import Settings
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.nn.backbones import Backbone
+from dhocl.nn.ledger import content_keys
 
 
-class Batch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Batch:
     x: Tensor  # (b, 3, H, W) uint8, without augmentation
     y: Tensor  # (b,) node ids of the current taxonomy
+
+    @cached_property
+    def keys(self) -> Tensor:
+        """(b,) what the images are known by in a ledger."""
+        return content_keys(self.x)
 
 
 class Setup(NamedTuple):

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dhocl.core.errors import InputError
-from dhocl.service.journal import DELETION, Entry, Journal
-
-PENDING = "target IS NOT NULL AND state != 'refused' AND json_extract(content, '$.kind') = 'delete'"
+from dhocl.service.journal import Entry, Journal
+from dhocl.service.journal_format import DELETION, PENDING
 
 
 class Standing(NamedTuple):

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from dhocl.core.taxonomy import Label
-from dhocl.service.corrections import PENDING
+from dhocl.service.features import Features
 from dhocl.service.journal import Entry, Journal
-from dhocl.service.served import Snapshot, as_array, as_tensor
+from dhocl.service.journal_format import PENDING
+from dhocl.service.served import Snapshot
 
 SCANNED = 2000  # newest observations that are searched for the class
 CANDIDATES = 64  # newest ones of the class that are compared with the image
-AT_ONCE = 16  # images in a step: predictions wait for no more
 CACHED = 2048  # features kept
 
 
@@ -31,8 +31,7 @@ class Examples:
     def __init__(self, journal: Journal, snapshot: Callable[[], Snapshot], size: int) -> None:
         self._journal = journal
         self._snapshot = snapshot
-        self._size = size
-        self._features: dict[int, Tensor] = {}  # by number: (D,), the same in all snapshots
+        self._features = Features(lambda number: journal.pixels(number, number).get(number), snapshot, size)
 
     def of_class(self, label: Label) -> list[Entry]:
         """Learned observations of the class or of one below it, newest first, with their present labels."""
@@ -55,25 +54,22 @@ class Examples:
 
     def advance(self, numbers: Sequence[int]) -> bool:
         """Compute features of some images. Whether others are left."""
-        lacking = [number for number in numbers if number not in self._features]
-        found = {number: self._journal.pixels(number, number).get(number) for number in lacking[:AT_ONCE]}
-        here = {number: as_array(pixels, self._size) for number, pixels in found.items() if pixels is not None}
-        phi = self._snapshot().frozen_features(as_tensor(list(here.values()))) if here else None
-        if phi is None:
-            return False
-        self._features |= dict(zip(here, phi.unbind(), strict=True))
-        for number in list(islice(self._features, max(0, len(self._features) - CACHED))):
-            del self._features[number]
-        return len(lacking) > AT_ONCE
+        held = self._features.held
+        left = self._features.advance(numbers)
+        for number in list(islice(held, max(0, len(held) - CACHED))):
+            del held[number]
+        return left
 
-    def nearest(self, pixels: bytes, candidates: Sequence[Entry]) -> list[Entry] | None:
-        """The candidates, most similar first: by the distance of frozen features. None if the network is trained."""
-        phi = self._snapshot().frozen_features(as_tensor([as_array(pixels, self._size)]))
-        if phi is None:
-            return None
-        here = [entry for entry in candidates if entry.number in self._features]
+    def look(self, pixels: bytes) -> Tensor | None:
+        """(1, D) features of an image. None if the network is trained: none can be compared."""
+        return self._features.of(pixels)
+
+    def nearest(self, phi: Tensor, candidates: Sequence[Entry]) -> list[Entry]:
+        """The candidates, most similar first: by the distance of frozen features."""
+        held = self._features.held
+        here = [entry for entry in candidates if entry.number in held]
         if not here:
             return []
-        stored = torch.stack([self._features[entry.number] for entry in here])  # (n, D)
+        stored = torch.stack([held[entry.number] for entry in here])  # (n, D)
         distances = (stored - phi).square().sum(1)
         return [here[place] for place in distances.argsort(stable=True).tolist()]

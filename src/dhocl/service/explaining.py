@@ -45,13 +45,15 @@ def add_explaining(app: FastAPI, service: Service, writing: Writing) -> None:
             raise HTTPException(404, f"there is no {rank} of this name")
         with refusals():
             (pixels,) = await writing.decoder.pixels(contents)
-        newest = await run_sync(stored.of_class, label)
-        numbers = [entry.number for entry in newest]
-        while await run_sync(stored.advance, numbers, limiter=writing.predictor):
-            pass
-        nearest = await run_sync(stored.nearest, pixels, newest, limiter=writing.predictor)
-        found = [_example(entry) for entry in (newest if nearest is None else nearest)[:count]]
-        return {"by": "time" if nearest is None else "similarity", "compared": len(newest), "examples": found}
+        phi = await run_sync(stored.look, pixels, limiter=writing.predictor)
+        found = newest = await run_sync(stored.of_class, label)
+        if phi is not None:
+            numbers = [entry.number for entry in newest]
+            while await run_sync(stored.advance, numbers, limiter=writing.predictor):
+                pass
+            found = await run_sync(stored.nearest, phi, newest, limiter=writing.predictor)
+        by = "time" if phi is None else "similarity"
+        return {"by": by, "compared": len(newest), "examples": [_example(entry) for entry in found[:count]]}
 
 
 def _example(entry: Entry) -> dict[str, Any]:

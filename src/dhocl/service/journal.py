@@ -21,13 +21,12 @@ from dhocl.core.errors import InputError
 from dhocl.core.files import Lock
 from dhocl.service import pool
 from dhocl.service.images import Decoded
-from dhocl.service.journal_format import prepare
+from dhocl.service.journal_format import DELETION, prepare
 
 State = Literal["queued", "done", "refused"]
 
 IMAGES = 10_000  # number of newest images kept
 ROWS = 10_000  # number of newest entries kept
-DELETION = "target IS NOT NULL AND state = 'done' AND json_extract(content, '$.kind') = 'delete'"
 COLUMNS = "number, kind, time, content, state, step, outcome, target"
 
 

@@ -38,6 +38,11 @@ COMMIT;
 """
 STEPS = {0: SCHEMA, 2: FROM_2}  # version -> what leads to the current one; 0 is an empty file
 
+# Conditions on entries.
+_DELETE = "target IS NOT NULL AND json_extract(content, '$.kind') = 'delete'"
+DELETION = f"{_DELETE} AND state = 'done'"
+PENDING = f"{_DELETE} AND state != 'refused'"  # a deletion that is or will be done
+
 
 def prepare(db: sqlite3.Connection) -> bool:
     """Bring the tables to the current version. False if they are of a version that is not known."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dhocl.service.images import Decoded
+from dhocl.service.journal_format import PENDING
 
 if TYPE_CHECKING:
     from dhocl.service.journal import Journal
@@ -37,8 +38,7 @@ def put_back(db: sqlite3.Connection, observation: int, most: int) -> int | None:
     """Copy the image of an observation to the pool, inside of a transaction. Its id; None if it is deleted."""
     rows = db.execute(
         "SELECT pixels, thumbnail FROM images WHERE number = ?1 "
-        "AND NOT EXISTS (SELECT 1 FROM entries WHERE target = ?1 AND state != 'refused' "
-        "AND json_extract(content, '$.kind') = 'delete')",
+        f"AND NOT EXISTS (SELECT 1 FROM entries WHERE target = ?1 AND {PENDING})",
         (observation,),
     ).fetchall()
     return _insert(db, [Decoded(*row) for row in rows], most)[0] if rows else None

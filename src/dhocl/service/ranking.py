@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
+from dhocl.service.features import Features
 from dhocl.service.pool import Pool
-from dhocl.service.served import Snapshot, as_array, as_tensor
+from dhocl.service.served import Snapshot
 
-AT_ONCE = 16  # images in a step: predictions wait for no more
 MOST = 100  # suggestions
 TRAINED = 256  # images considered if the network is trained: each is predicted anew when something was learned
 
@@ -34,34 +33,22 @@ class Ranking:
     def __init__(self, pool: Pool, snapshot: Callable[[], Snapshot], size: int) -> None:
         self._pool = pool
         self._snapshot = snapshot
-        self._size = size
-        self._features: dict[int, Tensor] = {}  # by id: (D,), or pixels (3, size, size) if the network is trained
+        self._features = Features(pool.pixels, snapshot, size)
         self._last: tuple[Snapshot, list[int], Ranked] | None = None
 
     def advance(self) -> bool:
         """Compute features of some images. Whether others are left."""
-        lacking = self._lacking(self._pool.ids())
-        found = {number: self._pool.pixels(number) for number in lacking[:AT_ONCE]}
-        here = {number: as_array(pixels, self._size) for number, pixels in found.items() if pixels is not None}
-        if here:
-            x = as_tensor(list(here.values()))
-            phi = self._snapshot().frozen_features(x)
-            self._features |= dict(zip(here, (x if phi is None else phi).unbind(), strict=True))
-        return len(lacking) > AT_ONCE
-
-    def _lacking(self, ids: list[int]) -> list[int]:
-        held = next(iter(self._features.values()), None)
-        considered = ids[:TRAINED] if held is not None and held.ndim == 3 else ids
-        return [number for number in considered if number not in self._features]
+        ids, held = self._pool.ids(), next(iter(self._features.held.values()), None)
+        return self._features.advance(ids[:TRAINED] if held is not None and held.ndim == 3 else ids)
 
     def rank(self) -> Ranked:
         """Up to MOST suggestions. The first ones are those that a shorter list would have."""
         ids, snapshot = self._pool.ids(), self._snapshot()
-        self._features = {number: self._features[number] for number in ids if number in self._features}
-        considered = list(self._features)
+        held = {number: self._features.held[number] for number in ids if number in self._features.held}
+        self._features.held, considered = held, list(held)
         if self._last and self._last[0] is snapshot and self._last[1] == considered:
             return self._last[2]._replace(pool=len(ids))
-        x = torch.stack(list(self._features.values())) if considered else torch.empty(0, 1)
+        x = torch.stack(list(held.values())) if considered else torch.empty(0, 1)
         found = [{"id": considered[row], **about} for row, about in snapshot.suggest(x, MOST)]
         ranked = Ranked(found, len(considered), len(ids))
         self._last = snapshot, considered, ranked

@@ -25,12 +25,12 @@ class Sample:
         self.seen = 0
 
     def add(self, marks: Tensor, phi: Tensor, y: Tensor) -> None:
+        self._keep(marks, phi, y)
         self.seen += len(y)
-        self._keep(torch.cat([self.marks, marks]), torch.cat([self.phi, phi]), torch.cat([self.y, y]))
 
     def join(self, other: Sample) -> None:
-        self.add(other.marks, other.phi, other.y)
-        self.seen += other.seen - len(other.y)
+        self._keep(other.marks, other.phi, other.y)
+        self.seen += other.seen
 
     def state_dict(self) -> dict[str, Any]:
         return {"marks": self.marks, "phi": self.phi, "y": self.y, "seen": self.seen}
@@ -39,6 +39,7 @@ class Sample:
         vars(self).update(state)
 
     def _keep(self, marks: Tensor, phi: Tensor, y: Tensor) -> None:
+        marks, phi, y = torch.cat([self.marks, marks]), torch.cat([self.phi, phi]), torch.cat([self.y, y])
         first = marks.argsort(stable=True)[: self.capacity]
         self.marks, self.phi, self.y = marks[first], phi[first], y[first]
 

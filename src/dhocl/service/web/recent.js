@@ -37,7 +37,10 @@ function drawRecent() {
       URL.revokeObjectURL(address);
       thumbnails.delete(number);
     }
+  const held = document.activeElement.closest("#recent > li"), buttons = item => [...item?.querySelectorAll("button") ?? []];
+  const focused = buttons(held).indexOf(document.activeElement);
   place(at("recent"), recent.map(drawObservation));
+  if (held && !held.isConnected) buttons(at(held.id))[focused]?.focus();  // it was drawn anew
   at("none").hidden = recent.length > 0;
 }
 
