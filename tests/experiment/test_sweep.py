@@ -136,6 +136,14 @@ def test_seeds_count_from_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "dhocl sweep tree_growth --scale smoke --seeds 3 --first-seed 4" in page
 
 
+def test_some_methods_now_and_the_others_later(tmp_path: Path) -> None:
+    some = prepare(tmp_path, ["main"], Scale.smoke, range(1), None, methods=["er", "acil"])
+    assert {job.config.method for job in some} == {"er", "acil"}
+    assert len(SweepFolder(tmp_path).read("main")[1]) == len(prepare(tmp_path, ["main"], Scale.smoke, range(1), None))
+    with pytest.raises(InputError, match="`method` era: one of acil"):
+        prepare(tmp_path, ["main"], Scale.smoke, range(1), None, methods=["era"])
+
+
 @pytest.mark.parametrize(
     ("names", "scale", "told"),
     [

@@ -34,6 +34,10 @@ def sweep(
         typer.Option(min=1, help="Number of seeds; default: 1 for smoke, 2 for mini, 3 for full, 5 for paper."),
     ] = None,
     first_seed: Annotated[int, typer.Option(min=0, help="Seeds count from here.")] = 0,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="Only runs of this method now, others can follow later; repeat it for several."),
+    ] = None,
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="local: processes on this machine; ray: tasks on a Ray cluster.")
     ] = "local",
@@ -59,7 +63,7 @@ def sweep(
     size = Scale(scale)
     folder = out or Path("runs") / size
     each = range(first_seed, first_seed + (seeds or SEEDS[size]))
-    jobs = prepare(folder, recipes, size, each, data, backbone or [])
+    jobs = prepare(folder, recipes, size, each, data, backbone or [], method or [])
     try:
         failed = watch_sweep(start(jobs, engine, workers, address), jobs, quiet)
     except KeyboardInterrupt:

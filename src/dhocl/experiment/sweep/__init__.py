@@ -39,6 +39,7 @@ def sweep(
     *,
     seeds: int | None = None,
     first_seed: int = 0,
+    methods: Sequence[str] = (),
     data: str | Path | None = None,
     backbones: Sequence[str] = (),
     engine: Literal["local", "ray"] = "local",
@@ -57,6 +58,7 @@ def sweep(
             sets.
         seeds: number of seeds; default 1, 2, 3 or 5, depending on the scale.
         first_seed: seeds count from here.
+        methods: only runs of these methods now; default all. Other runs of the recipes can follow later.
         data: folder with the archives of the data sets.
         backbones: for rows of recipes that do not name one: `backbones` takes any number, `imagenet_h` needs one.
         engine: "local" for processes on this machine, "ray" for tasks on a Ray cluster.
@@ -79,7 +81,7 @@ def sweep(
     place = None if data is None else Path(data)
     check_least("first_seed", first_seed, 0)
     each = range(first_seed, first_seed + (seeds or SEEDS[size]))
-    jobs = prepare(Path(folder), recipes, size, each, place, backbones)
+    jobs = prepare(Path(folder), recipes, size, each, place, backbones, methods)
     events = start(jobs, engine, workers, address)
     return [event.job for event in events if isinstance(event, Ended) and event.problem]
 
@@ -91,8 +93,9 @@ def prepare(
     seeds: Sequence[int],
     place: Path | None,
     backbones: Sequence[str] = (),
+    methods: Sequence[str] = (),
 ) -> list[Job]:
-    """Plan the recipes in a folder. Returns the runs that are not finished, without duplicates.
+    """Plan the recipes in a folder. Returns the runs (of these methods) that are not finished, without duplicates.
 
     InputError if data or a backbone is missing, before anything is written.
     """
@@ -109,6 +112,9 @@ def prepare(
     if backbones and not unnamed:
         raise InputError("`backbone`: these recipes at this scale have their own backbones, leave it out")
     cells = [cell for name in names for cell in cells_of(name, scale, backbones)]
+    there = sorted({cell.config.method for cell in cells})
+    for method in methods:
+        check_choice("method", method, there)
     sets = {cell.config.dataset: cell.config for cell in cells}
     for name, config in sets.items():
         if name != "glyphs" and place is None:
@@ -119,7 +125,7 @@ def prepare(
         shown = statistics(scale, place) if Statistics() in find_recipe(name).exhibits else ()
         for job in SweepFolder(folder).plan(name, scale, seeds, place, backbones, shown):
             jobs[job.folder.name] = job
-    return [job for job in jobs.values() if not job.finished]
+    return [job for job in jobs.values() if not job.finished and (not methods or job.config.method in methods)]
 
 
 def statistics(scale: Scale, place: Path | None) -> list[Statistic]:
