@@ -13,14 +13,15 @@ from dhocl.service.bodies import read_images
 from dhocl.service.examples import Examples
 from dhocl.service.journal import Entry
 from dhocl.service.names import LONGEST
+from dhocl.service.predicting import Predicting, images_body, refusals
 from dhocl.service.schema import problems
 from dhocl.service.service import Service
-from dhocl.service.writing import Writing, check_rank, images_body, refusals
+from dhocl.service.writing import check_rank
 
 MOST = 24  # examples
 
 
-def add_explaining(app: FastAPI, service: Service, writing: Writing) -> None:
+def add_explaining(app: FastAPI, service: Service, predicting: Predicting) -> None:
     stored = Examples(service.journal, lambda: service.engine.snapshot, service.image_size)
 
     @app.post(
@@ -44,12 +45,12 @@ def add_explaining(app: FastAPI, service: Service, writing: Writing) -> None:
         if label not in service.engine.snapshot.taxonomy:
             raise HTTPException(404, f"there is no {rank} of this name")
         with refusals():
-            (pixels,) = await writing.decoder.pixels(contents)
+            (pixels,) = await predicting.decoder.pixels(contents)
         newest = await run_sync(stored.of_class, label)
         numbers = [entry.number for entry in newest]
-        while await run_sync(stored.advance, numbers, limiter=writing.predictor):
+        while await run_sync(stored.advance, numbers, limiter=predicting.thread):
             pass
-        nearest = await run_sync(stored.nearest, pixels, newest, limiter=writing.predictor)
+        nearest = await run_sync(stored.nearest, pixels, newest, limiter=predicting.thread)
         found = [_example(entry) for entry in (newest if nearest is None else nearest)[:count]]
         return {"by": "time" if nearest is None else "similarity", "compared": len(newest), "examples": found}
 

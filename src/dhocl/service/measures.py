@@ -49,13 +49,14 @@ class Counts(Collector):
     def collect(self) -> Iterator[Metric]:
         found = self._metrics()
         ranks = found["ranks"]
-        yield CounterMetricFamily("dhocl_accepted", "Observations accepted.", found["accepted"])
         yield CounterMetricFamily("dhocl_learned", "Observations learned.", found["learned"])
         yield CounterMetricFamily("dhocl_refused", "Observations that could not be learned.", found["refused"])
         yield CounterMetricFamily("dhocl_deleted", "Learned observations that were deleted.", found["deleted"])
         yield CounterMetricFamily("dhocl_relabelled", "Observations that were relabelled.", found["relabelled"])
-        yield GaugeMetricFamily("dhocl_queued", "Entries that wait to be applied.", found["queued"])
-        yield GaugeMetricFamily("dhocl_pool", "Images without a label.", found["pool"])
+        if "queued" in found:
+            yield CounterMetricFamily("dhocl_accepted", "Observations accepted.", found["accepted"])
+            yield GaugeMetricFamily("dhocl_queued", "Entries that wait to be applied.", found["queued"])
+            yield GaugeMetricFamily("dhocl_pool", "Images without a label.", found["pool"])
         yield _by_rank(GaugeMetricFamily, "dhocl_classes", "Known classes.", found["classes"])
         for kind, name, about, key in (
             (CounterMetricFamily, "dhocl_seen", "Observations evaluated at a rank.", "seen"),

@@ -217,17 +217,22 @@ class RankMetrics(BaseModel):
 
 
 class Metrics(BaseModel):
-    accepted: int
+    """Of the model."""
+
     learned: int
     refused: int
     deleted: int = Field(description="Of the learned ones.")
     relabelled: int
-    queued: int
-    per_second: float
-    pool: int = Field(description="Images without a label.")
     ranks: dict[str, RankMetrics]
     history: list[dict[str, Any]]
     classes: dict[str, int]
+
+
+class LearningMetrics(Metrics):
+    accepted: int
+    queued: int
+    per_second: float
+    pool: int = Field(description="Images without a label.")
 
 
 class Confusion(BaseModel):

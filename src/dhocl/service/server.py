@@ -45,7 +45,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         began = time.monotonic()
         await super().shutdown(sockets)
-        snapshot, seconds = self._service.engine.snapshot, round(time.monotonic() - began, 3)
+        snapshot, seconds = self._service.snapshot, round(time.monotonic() - began, 3)
         logger.info(Line("stop", entry=snapshot.applied, learned=snapshot.learned, seconds=seconds))
 
 
@@ -79,10 +79,7 @@ def serve(service: Service, listener: socket.socket, token: str | None, protect_
     signal.signal(signal.SIGTERM, _end)  # uvicorn raises the signal again after its shutdown
     host, port = listener.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    learned, queued = service.engine.snapshot.learned, service.journal.queued
-    logger.info(
-        Line("start", address=address, model=str(service.folder), method=service.method, learned=learned, queued=queued)
-    )
+    logger.info(Line("start", address=address, **service.about()))
     print(f"dhocl: {address}", flush=True)
     Server(configured(service, token, protect_reading), service).run(sockets=[listener])
 
