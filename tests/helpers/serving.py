@@ -36,8 +36,8 @@ class Client(httpx.Client):
 OPTIONS = {"levels": ["kind", "species"], "backbone": "tiny", "image_size": 32, "buffer": 50}
 
 
-def opened(folder: Path, limits: Limits | None = None, **more: Any) -> Service:
-    return Service(folder, OPTIONS, limits or Limits(), Pace(), **more)
+def opened(folder: Path, limits: Limits | None = None, pace: Pace | None = None, **more: Any) -> Service:
+    return Service(folder, OPTIONS, limits or Limits(), pace or Pace(), **more)
 
 
 def leave(service: Service) -> None:

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dhocl.core.errors import InputError
 
 OPEN = {"/", "/docs", "/health", "/openapi.json"}  # never need a token: they reveal nothing that was learned
+SECRET = {"/checkpoint"}  # need the token if there is one: they hold what was learned from, too
 READING = {"GET", "HEAD", "OPTIONS"}
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 SHORTEST = 16  # characters of a token
@@ -145,7 +146,7 @@ def describe_access(app: FastAPI, protect_reading: bool) -> None:
 
 
 def _needs_token(method: str, path: str, protect_reading: bool) -> bool:
-    return not (method in READING or path in ASKING) or (protect_reading and path not in OPEN)
+    return not (method in READING or path in ASKING) or path in SECRET or (protect_reading and path not in OPEN)
 
 
 def _netloc(origin: str) -> str | None:

@@ -22,13 +22,16 @@ from dhocl.service.explaining import add_explaining
 from dhocl.service.history import add_history
 from dhocl.service.labelling import add_labelling
 from dhocl.service.predicting import add_predicting
+from dhocl.service.publishing import add_publishing
 from dhocl.service.reading import add_reading
+from dhocl.service.readonly import add_refusals
+from dhocl.service.replica import Replica
 from dhocl.service.service import Service
 from dhocl.service.watch import Watch
 from dhocl.service.writing import add_writing
 
 
-def create_app(service: Service, token: str | None = None, protect_reading: bool = False) -> ASGIApp:
+def create_app(service: Service | Replica, token: str | None = None, protect_reading: bool = False) -> ASGIApp:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.start()
@@ -39,11 +42,15 @@ def create_app(service: Service, token: str | None = None, protect_reading: bool
     _handle_errors(app)
     predicting = add_predicting(app, service)
     add_reading(app, service)
-    accept = add_writing(app, service, predicting.decoder)
-    add_history(app, service)
-    add_correcting(app, service, accept)
-    add_labelling(app, service, predicting, accept)
-    add_explaining(app, service, predicting)
+    if isinstance(service, Replica):
+        add_refusals(app, service)
+    else:
+        accept = add_writing(app, service, predicting.decoder)
+        add_history(app, service)
+        add_correcting(app, service, accept)
+        add_labelling(app, service, predicting, accept)
+        add_explaining(app, service, predicting)
+        add_publishing(app, service)
     if token:
         describe_access(app, protect_reading)
     guard = Guard(app, token, protect_reading, service.limits.body_bytes)

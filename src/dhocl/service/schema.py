@@ -235,6 +235,30 @@ class LearningMetrics(Metrics):
     pool: int = Field(description="Images without a label.")
 
 
+class Freshness(BaseModel):
+    """How far a replica is behind the service that it follows."""
+
+    staleness: float = Field(description="Seconds since the checkpoint that predicts was written.")
+    behind: int | None = Field(description="Entries that the writer has accepted since; null if it is not known.")
+    checked: float = Field(description="Seconds since the replica last found out which checkpoint is the newest.")
+
+
+class Following(Freshness):
+    follows: str = Field(description="The folder or the address.")
+    writer: str | None = Field(description="Address of the service that takes writes.")
+    checkpoint: str = Field(description="Name of the checkpoint that predicts: a serial number and a hash.")
+    problem: str | None = Field(description="Why the newest checkpoint is not there.")
+
+
+class ReplicaMetrics(Metrics):
+    replica: Following
+
+
+class ReplicaHealth(Freshness):
+    status: Literal["ok", "stale"] = Field(description="`stale`: it predicts, but gets no new checkpoints.")
+    learned: int
+
+
 class Confusion(BaseModel):
     true: str
     predicted: str

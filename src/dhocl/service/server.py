@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,10 +20,9 @@ from dhocl.core.errors import InputError
 from dhocl.core.process import prepare
 from dhocl.service.access import LOOPBACK, read_token
 from dhocl.service.app import create_app
-from dhocl.service.bodies import Limits
 from dhocl.service.connections import BUSY, STOPPING, Connection
-from dhocl.service.keeper import Pace
 from dhocl.service.logs import Line
+from dhocl.service.replica import Replica
 from dhocl.service.service import Service
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ FILES = BUSY + ACCEPTED + 100  # open files: connections, and those of journal, 
 class Server(uvicorn.Server):
     """Closes the streams of events on a stop signal, because they do not end by themselves."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service | Replica) -> None:
         super().__init__(config)
         self._service = service
 
@@ -50,17 +50,13 @@ class Server(uvicorn.Server):
 
 
 def start(
-    folder: Path,
-    options: dict[str, Any],
-    sources: list[str],
-    limits: dict[str, int],
-    checkpoint_every: int,
+    open_: Callable[[str | None], Service | Replica],
     host: str,
     port: int,
     token_file: Path | None,
     protect_reading: bool,
 ) -> None:
-    """Open the folder of a model and serve it. Arguments are checked before anything is written."""
+    """Open a model, with the token, and serve it. Arguments are checked before anything is written."""
     token = read_token(token_file) if token_file else None
     if token is None and host not in LOOPBACK:
         raise InputError(f"--host {host} can be reached by other machines: give a --token-file, or use 127.0.0.1")
@@ -70,11 +66,10 @@ def start(
     prepare()
     os.umask(0o077)  # images and labels are private: only the owner may read what is written from here on
     listener = _listen(host, port)
-    service = Service(folder, options, Limits(**limits), Pace(entries=checkpoint_every), sources)
-    serve(service, listener, token, protect_reading)
+    serve(open_(token), listener, token, protect_reading)
 
 
-def serve(service: Service, listener: socket.socket, token: str | None, protect_reading: bool) -> None:
+def serve(service: Service | Replica, listener: socket.socket, token: str | None, protect_reading: bool) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     signal.signal(signal.SIGTERM, _end)  # uvicorn raises the signal again after its shutdown
     host, port = listener.getsockname()[:2]
@@ -91,7 +86,7 @@ def _end(*_: Any) -> None:
     os._exit(0)
 
 
-def configured(service: Service, token: str | None, protect_reading: bool) -> uvicorn.Config:
+def configured(service: Service | Replica, token: str | None, protect_reading: bool) -> uvicorn.Config:
     return uvicorn.Config(
         create_app(service, token, protect_reading),
         http=Connection,
