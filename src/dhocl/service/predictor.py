@@ -22,6 +22,10 @@ class Predictor(Protocol):
     image_size: int
 
     @property
+    def learns(self) -> bool:
+        """Whether it takes writes."""
+
+    @property
     def metrics_model(self) -> type[BaseModel]:
         """Of what `metrics` returns."""
 

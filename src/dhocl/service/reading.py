@@ -18,7 +18,7 @@ LARGEST = 2**53 - 1  # largest exact integer of JSON numbers
 
 
 def add_reading(app: FastAPI, service: Predictor) -> None:
-    pages = {"/": read_page("page.html"), "/docs": read_page("docs.html")}
+    pages = {"/": read_page("page.html", service.learns), "/docs": read_page("docs.html")}
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)

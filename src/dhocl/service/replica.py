@@ -41,6 +41,7 @@ class Replica:
         writer: address that refused writes name; None if it is not known.
     """
 
+    learns = False
     metrics_model, health_model = schema.ReplicaMetrics, schema.ReplicaHealth
 
     def __init__(self, source: Source, limits: Limits, writer: str | None) -> None:

@@ -28,6 +28,7 @@ from dhocl.service.served import ServedModel, Snapshot
 class Service:
     """The state behind the routes. It locks its folder against other processes."""
 
+    learns = True
     metrics_model, health_model = schema.LearningMetrics, schema.Health
 
     def __init__(
