@@ -57,6 +57,17 @@ def serve(
             "--writer", panel=REPLICA, help="Address that refused writes name; default: that of --follow, if it is one."
         ),
     ] = "",
+    engine: Annotated[
+        Literal["local", "ray"],
+        option("--engine", panel=REPLICA, help="`ray`: many replicas on a Ray cluster, by Ray Serve."),
+    ] = "local",
+    address: Annotated[
+        str, option("--address", panel=REPLICA, help="A running Ray cluster; default: start one here.")
+    ] = "",
+    replicas: Annotated[
+        str,
+        option("--replicas", panel=REPLICA, help="With --engine ray: MIN:MAX, by the load; default: 1:4."),
+    ] = "",
     method: Method = None,
     backbone: BackboneName = None,
     image_size: ImageSize = None,
@@ -141,6 +152,7 @@ def serve(
     the environment over the file.
     """
     try:
+        from dhocl.service.access import read_token
         from dhocl.service.bodies import Limits
         from dhocl.service.following import source_of
         from dhocl.service.keeper import Pace
@@ -169,15 +181,29 @@ def serve(
     )
     given = {name: value for name, value in options.items() if value is not None}
     _check_replica(follow, read_only, writer, given | {"model": model, "source": source})
+    _check_engine(engine, follow, address, replicas)
     configure(log_format, access_log)
+    learner = (writer or (follow if follow.startswith("http") else "")).rstrip("/") or None
+    if engine == "ray":
+        from dhocl.service import on_ray
+
+        token = read_token(token_file, host, protect_reading)
+        followed = on_ray.Followed(follow, limits, learner, token, protect_reading)
+        return on_ray.start(followed, on_ray.parse_replicas(replicas or "1:4"), address or None, host, port)
 
     def opened(token: str | None) -> Service | Replica:
         if follow:
-            address = writer or (follow if follow.startswith("http") else "")
-            return Replica(source_of(follow, token), limits, address.rstrip("/") or None)
+            return Replica(source_of(follow, token), limits, learner)
         return Service(model or Path("model"), given, limits, Pace(entries=checkpoint_every), source or [])
 
-    start(opened, host, port, token_file, protect_reading)
+    return start(opened, host, port, token_file, protect_reading)
+
+
+def _check_engine(engine: str, follow: str, address: str, replicas: str) -> None:
+    if engine == "ray" and not follow:
+        raise InputError("--engine ray is for replicas: give --follow")
+    if engine == "local" and (address or replicas):
+        raise InputError(f"--{'address' if address else 'replicas'} is for Ray: add --engine ray")
 
 
 def _check_replica(follow: str, read_only: bool, writer: str, others: dict[str, Any]) -> None:

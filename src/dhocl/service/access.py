@@ -37,7 +37,16 @@ HEADERS = {
 }
 
 
-def read_token(file: Path) -> str:
+def read_token(file: Path | None, host: str, protect_reading: bool) -> str | None:
+    """The token, which a service needs unless it listens on this machine alone, and all may read."""
+    if file is None and host not in LOOPBACK:
+        raise InputError(f"--host {host} can be reached by other machines: give a --token-file, or use 127.0.0.1")
+    if file is None and protect_reading:
+        raise InputError("--protect-reading needs a --token-file")
+    return _token(file) if file else None
+
+
+def _token(file: Path) -> str:
     try:
         token = file.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -35,6 +35,8 @@ def create_app(service: Service | Replica, token: str | None = None, protect_rea
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.start()
+        if isinstance(service, Replica):
+            await predicting.decoder.start()
         yield
         await anyio.to_thread.run_sync(service.stop)
 

@@ -18,7 +18,7 @@ import uvicorn
 
 from dhocl.core.errors import InputError
 from dhocl.core.process import prepare
-from dhocl.service.access import LOOPBACK, read_token
+from dhocl.service.access import read_token
 from dhocl.service.app import create_app
 from dhocl.service.connections import BUSY, STOPPING, Connection
 from dhocl.service.logs import Line
@@ -57,15 +57,11 @@ def start(
     protect_reading: bool,
 ) -> None:
     """Open a model, with the token, and serve it. Arguments are checked before anything is written."""
-    token = read_token(token_file) if token_file else None
-    if token is None and host not in LOOPBACK:
-        raise InputError(f"--host {host} can be reached by other machines: give a --token-file, or use 127.0.0.1")
-    if token is None and protect_reading:
-        raise InputError("--protect-reading needs a --token-file")
+    token = read_token(token_file, host, protect_reading)
     _allow_files()
     prepare()
     os.umask(0o077)  # images and labels are private: only the owner may read what is written from here on
-    listener = _listen(host, port)
+    listener = listen(host, port)
     serve(open_(token), listener, token, protect_reading)
 
 
@@ -112,7 +108,7 @@ def _allow_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, hard))
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # for asyncio to set TCP_NODELAY
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
