@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import signal
+import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -204,7 +206,7 @@ def test_the_writer_sends_its_newest_intact_checkpoint(tmp_path: Path) -> None:
         answer = client.get("/checkpoint")
         assert answer.content == newest.read_bytes()
         assert (answer.headers["etag"], answer.headers[following.NEWEST]) == (f'"{newest.stem}"', "24")
-        again = client.get("/checkpoint", headers={"If-None-Match": f'"x", {answer.headers["etag"]}'})
+        again = client.get("/checkpoint", headers={"If-None-Match": f'"x", W/{answer.headers["etag"]}'})
         assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", answer.headers["etag"])
         assert again.headers[following.NEWEST] == "24"
         assert client.get("/checkpoint", headers={"Authorization": "Bearer wrong"}).status_code == 401
@@ -240,7 +242,7 @@ class Hostile(BaseHTTPRequestHandler):
             return
         self.send_response(500 if self.kind == "broken" else 200)
         if self.kind != "page":
-            self.send_header("ETag", f'"{self.name}"')
+            self.send_header("ETag", f'W/"{self.name}"')
         self.send_header("Content-Length", str(len(self.whole)))
         self.end_headers()
         content = self.whole[:-50] if self.kind == "half" else self.whole
@@ -292,6 +294,15 @@ def test_what_a_writer_may_answer(
     found = Writer(hostile, TOKEN).look("").found
     assert found is not None
     assert found.name == Hostile.name
+
+
+def test_a_writer_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "TIMEOUT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        began = time.monotonic()
+        with pytest.raises(UnavailableError, match="timed out"):
+            Writer(f"http://127.0.0.1:{silent.getsockname()[1]}", TOKEN).look("")
+    assert time.monotonic() - began < 5
 
 
 def test_a_writer_that_comes_back_is_followed_again(taught_folder: Path, tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ class Writer:
             raise UnavailableError(f"{self.address} can not be reached: {reason}") from None
 
     def _read(self, response: HTTPResponse) -> Checkpoint:
-        name = f"{response.headers.get('ETag', '')[1:-1]}.safetensors"
+        name = f"{response.headers.get('ETag', '').removeprefix('W/')[1:-1]}.safetensors"  # W/: by a proxy
         if not checkpoint.NAME.fullmatch(name):
             raise InputError(f"{self.address} sends no checkpoints: give the address of a `dhocl serve`")
         made = time.time() - _age(response.headers)
