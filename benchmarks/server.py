@@ -5,19 +5,37 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 START = "from dhocl.cli import main; main()"
 
 
 class Server:
-    """`dhocl serve` in a separate process."""
+    """`dhocl serve` in a separate process, of the model in a folder, or a replica (None)."""
 
-    def __init__(self, folder: Path, *options: object) -> None:
-        command = [sys.executable, "-c", START, "serve", "--model", folder, "--port", 0, *options]
+    def __init__(self, folder: Path | None, *options: object) -> None:
+        model = [] if folder is None else ["--model", folder]
+        command = [sys.executable, "-c", START, "serve", *model, "--port", 0, *options]
         self._process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.address = self._process.stdout.readline().removeprefix("dhocl: ").strip()
+
+    def below(self, name: str) -> list[int]:
+        """Processes that it, or a process below it, has started, and whose command begins with `name`."""
+        children: dict[int, list[int]] = {}
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # it has ended
+                parent = int(path.read_text().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(path.parent.name))
+        below, found = [self._process.pid], []
+        while below:
+            process = below.pop()
+            below += children.get(process, [])
+            with suppress(OSError):
+                if Path(f"/proc/{process}/cmdline").read_text().startswith(name):
+                    found.append(process)
+        return found
 
     def end(self, how: signal.Signals) -> int:
         self._process.send_signal(how)

@@ -78,8 +78,8 @@ def test_the_content_may_be_written_by_a_function(tmp_path: Path) -> None:
 def test_a_checkpoint_that_is_replaced_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader of a running service lists the files, and the service deletes one before it is opened."""
     checkpoint.save(tmp_path, {"step": 1})
-    listed, gone = checkpoint._newest_first, [tmp_path / "000000009-0.safetensors"]
-    monkeypatch.setattr(checkpoint, "_newest_first", lambda folder: [*gone, *listed(folder)])
+    listed, gone = checkpoint.newest_first, [tmp_path / "000000009-0.safetensors"]
+    monkeypatch.setattr(checkpoint, "newest_first", lambda folder: [*gone, *listed(folder)])
     read = Path.read_bytes
 
     def replaced(path: Path) -> bytes:

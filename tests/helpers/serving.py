@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,8 @@ class Client(httpx.Client):
 OPTIONS = {"levels": ["kind", "species"], "backbone": "tiny", "image_size": 32, "buffer": 50}
 
 
-def opened(folder: Path, limits: Limits | None = None, **more: Any) -> Service:
-    return Service(folder, OPTIONS, limits or Limits(), Pace(), **more)
+def opened(folder: Path, limits: Limits | None = None, pace: Pace | None = None, **more: Any) -> Service:
+    return Service(folder, OPTIONS, limits or Limits(), pace or Pace(), **more)
 
 
 def leave(service: Service) -> None:
@@ -185,6 +185,15 @@ def family(process: int) -> list[int]:
     """A process and those that it has started."""
     children = Path(f"/proc/{process}/task").glob("*/children")
     return [process, *(int(child) for file in children for child in file.read_text().split())]
+
+
+def descendants(process: int) -> dict[int, str]:
+    """Processes that it, or one below it, has started, with their commands."""
+    found: dict[int, str] = {}
+    for child in family(process)[1:]:
+        with suppress(OSError):  # it has ended
+            found |= {child: Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")} | descendants(child)
+    return found
 
 
 def peak(process: int) -> int:

@@ -238,7 +238,7 @@ def test_a_reply_without_end_is_not_waited_for(
     server.drips = True
     assert llm(server, tmp_path, timeout=0.2, tries=1).query(ROBIN, KNOWN) == []
     assert "the response timed out" in caplog.text
-    monkeypatch.setattr("dhocl.knowledge.responses.LARGEST", 2)
+    monkeypatch.setattr("dhocl.core.responses.LARGEST", 2)
     assert llm(server, tmp_path, timeout=60, tries=1).query(ROBIN, KNOWN) == []
     assert "the response has more than 2 bytes" in caplog.text
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from dhocl.cli.configured import read_config
 from dhocl.cli.options import NEW, BackboneName, ImageSize, Method, Tree, option, ranks
 from dhocl.core.errors import InputError
 
 MODEL = "Model"
+REPLICA = "Replica"
 ACCESS = "Access"
 LOAD = "Limits"
 OPERATION = "Operation"
@@ -17,11 +18,13 @@ OPERATION = "Operation"
 
 def serve(
     model: Annotated[
-        Path,
+        Path | None,
         option(
-            "--model", panel=MODEL, help="Folder of a service, a finished run or a saved classifier; else a new one."
+            "--model",
+            panel=MODEL,
+            help="Folder of a service, a finished run or a saved classifier; else a new one; default: `model`.",
         ),
-    ] = Path("model"),
+    ] = None,
     levels: Annotated[
         str,
         option("--levels", panel=NEW, help="Its ranks, coarsest first, such as `genus,species`."),
@@ -36,6 +39,35 @@ def serve(
             "`darwin_core:PATH` or `llm`; may be repeated.",
         ),
     ] = None,
+    follow: Annotated[
+        str,
+        option(
+            "--follow",
+            panel=REPLICA,
+            help="Predict with each new checkpoint of another service: the folder of its model, or its address. It is "
+            "sent the token of --token-file.",
+        ),
+    ] = "",
+    read_only: Annotated[
+        bool, option("--read-only", panel=REPLICA, help="Refuse writes; so does every service with --follow.")
+    ] = False,
+    writer: Annotated[
+        str,
+        option(
+            "--writer", panel=REPLICA, help="Address that refused writes name; default: that of --follow, if it is one."
+        ),
+    ] = "",
+    engine: Annotated[
+        Literal["local", "ray"],
+        option("--engine", panel=REPLICA, help="`ray`: many replicas on a Ray cluster, by Ray Serve."),
+    ] = "local",
+    address: Annotated[
+        str, option("--address", panel=REPLICA, help="A running Ray cluster; default: start one here.")
+    ] = "",
+    replicas: Annotated[
+        str,
+        option("--replicas", panel=REPLICA, help="With --engine ray: MIN:MAX, by the load; default: 1:4."),
+    ] = "",
     method: Method = None,
     backbone: BackboneName = None,
     image_size: ImageSize = None,
@@ -110,6 +142,9 @@ def serve(
 
     Predict another image: `curl -F image=@what.jpg http://127.0.0.1:8000/predict`
 
+    Predict on more machines: `dhocl serve --follow http://WRITER:8000 --token-file token`, or `--follow DIR` on a
+    shared disk.
+
     The page at `/` shows the tree, the one at `/docs` describes all requests.
 
     Every option can also be set in the file of --config, by its name without dashes in front, as in
@@ -117,8 +152,14 @@ def serve(
     the environment over the file.
     """
     try:
+        from dhocl.service.access import read_token
+        from dhocl.service.bodies import Limits
+        from dhocl.service.following import source_of
+        from dhocl.service.keeper import Pace
         from dhocl.service.logs import configure
+        from dhocl.service.replica import Replica
         from dhocl.service.server import start
+        from dhocl.service.service import Service
     except ModuleNotFoundError as error:
         raise InputError(f"the service needs {error.name}: pip install 'dhocl[serve]'") from None
     options = {
@@ -129,15 +170,47 @@ def serve(
         "image_size": image_size,
         "buffer": buffer,
     }
-    limits = {
-        "queue": queue,
-        "batch": batch,
-        "image_bytes": image_mb * 2**20,
-        "pixels": megapixels * 1_000_000,
-        "classes": max_classes,
-        "images": keep_images,
-        "pool": pool,
-    }
+    limits = Limits(
+        queue=queue,
+        batch=batch,
+        image_bytes=image_mb * 2**20,
+        pixels=megapixels * 1_000_000,
+        classes=max_classes,
+        images=keep_images,
+        pool=pool,
+    )
     given = {name: value for name, value in options.items() if value is not None}
+    _check_replica(follow, read_only, writer, given | {"model": model, "source": source})
+    _check_engine(engine, follow, address, replicas)
     configure(log_format, access_log)
-    start(model, given, source or [], limits, checkpoint_every, host, port, token_file, protect_reading)
+    learner = (writer or (follow if follow.startswith("http") else "")).rstrip("/") or None
+    if engine == "ray":
+        from dhocl.service import on_ray
+
+        token = read_token(token_file, host, protect_reading)
+        followed = on_ray.Followed(follow, limits, learner, token, protect_reading)
+        return on_ray.start(followed, on_ray.parse_replicas(replicas or "1:4"), address or None, host, port)
+
+    def opened(token: str | None) -> Service | Replica:
+        if follow:
+            return Replica(source_of(follow, token), limits, learner)
+        return Service(model or Path("model"), given, limits, Pace(entries=checkpoint_every), source or [])
+
+    return start(opened, host, port, token_file, protect_reading)
+
+
+def _check_engine(engine: str, follow: str, address: str, replicas: str) -> None:
+    if engine == "ray" and not follow:
+        raise InputError("--engine ray is for replicas: give --follow")
+    if engine == "local" and (address or replicas):
+        raise InputError(f"--{'address' if address else 'replicas'} is for Ray: add --engine ray")
+
+
+def _check_replica(follow: str, read_only: bool, writer: str, others: dict[str, Any]) -> None:
+    if not follow and (read_only or writer):
+        raise InputError(f"--{'read-only' if read_only else 'writer'} is for a replica: give --follow")
+    unused = [name.replace("_", "-") for name, value in others.items() if value]
+    if follow and unused:
+        raise InputError(f"a replica has the model of --follow {follow}: leave out --{unused[0]}")
+    if writer and not writer.startswith(("http://", "https://")):
+        raise InputError(f"--writer {writer}: expected an address such as https://birds.example:8000")

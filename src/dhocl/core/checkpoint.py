@@ -29,20 +29,20 @@ KEEP = 2  # the newest, and a fallback in case it is damaged
 
 def save(folder: Path, state: dict[str, Any], make_folder: bool = True) -> Path:
     """Write a nested dict of tensors and JSON values, and delete all but the newest `KEEP` checkpoints."""
-    serial = 1 + max((int(path.name[:9]) for path in _newest_first(folder)), default=0)
+    serial = 1 + max((int(path.name[:9]) for path in newest_first(folder)), default=0)
     tensors: dict[str, Tensor] = {}
     tree = _take_tensors(state, "", tensors)
     content = safetensors.torch.save(tensors, metadata={"format": FORMAT, "state": json.dumps(tree)})
     path = folder / f"{serial:09d}-{_hash(content)}.safetensors"
     write_atomically(path, content, make_folder)
-    for old in [*_newest_first(folder)[KEEP:], *folder.glob(".*.partial")]:  # .partial: a crash while writing
+    for old in [*newest_first(folder)[KEEP:], *folder.glob(".*.partial")]:  # .partial: a crash while writing
         old.unlink()
     return path
 
 
 def count(folder: Path) -> int:
     """Number of checkpoints, without damaged ones."""
-    return len(_newest_first(folder))
+    return len(newest_first(folder))
 
 
 def load_newest(folder: Path) -> dict[str, Any] | None:
@@ -50,7 +50,7 @@ def load_newest(folder: Path) -> dict[str, Any] | None:
 
     A damaged file is renamed to `.damaged`, and the one before it is used. InputError if all are damaged.
     """
-    for path in _newest_first(folder):
+    for path in newest_first(folder):
         try:
             if not path.is_dir() and path.stem.endswith(f"-{_hash(path.read_bytes())}"):
                 return load(path)
@@ -63,12 +63,23 @@ def load_newest(folder: Path) -> dict[str, Any] | None:
     return None
 
 
+def newest_first(folder: Path) -> list[Path]:
+    """All that look like checkpoints, by their names. They may be damaged."""
+    return sorted((path for path in folder.glob("*.safetensors") if NAME.fullmatch(path.name)), reverse=True)
+
+
+def is_intact(path: Path) -> bool:
+    """Whether the content of a checkpoint has the hash of its name. It is read in blocks."""
+    with path.open("rb") as file:
+        return path.stem.endswith(f"-{hashlib.file_digest(file, _new_hash).hexdigest()}")
+
+
 def newest_intact(folder: Path) -> tuple[Path, bytes] | None:
     """Path and content of the newest intact checkpoint; None if there is none. Nothing is renamed.
 
     FileNotFoundError if the process that writes the folder has just replaced it.
     """
-    for path in _newest_first(folder):
+    for path in newest_first(folder):
         content = b"" if path.is_dir() else path.read_bytes()
         if path.stem.endswith(f"-{_hash(content)}"):
             return path, content
@@ -104,9 +115,11 @@ def _put_tensors(tree: dict[str, Any], get: Any) -> Any:
     raise ValueError(f"unknown entry in a checkpoint: {tree}")
 
 
-def _newest_first(folder: Path) -> list[Path]:
-    return sorted((path for path in folder.glob("*.safetensors") if NAME.fullmatch(path.name)), reverse=True)
-
-
 def _hash(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=8).hexdigest()
+    found = _new_hash()
+    found.update(content)
+    return found.hexdigest()
+
+
+def _new_hash() -> hashlib.blake2b:
+    return hashlib.blake2b(digest_size=8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import Any
 
@@ -14,6 +15,7 @@ def connect(address: str | None, workers: int) -> Any:
         import ray
     except ImportError:
         raise InputError("`engine` ray needs the ray package: pip install 'dhocl[ray]'") from None
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray sends no statistics
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
         if address is None:

@@ -31,7 +31,7 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def usable(path: Path, otherwise: str) -> Iterator[None]:
+def usable(path: Path | str, otherwise: str) -> Iterator[None]:
     """Raise an InputError if the content of a file is not as the block expects, whatever the block raises.
 
     `otherwise` is what the user can do. Errors of the system and lack of memory are raised as they are.

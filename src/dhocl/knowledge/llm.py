@@ -17,9 +17,9 @@ from urllib.request import Request
 
 from dhocl.core.errors import InputError
 from dhocl.core.files import write_atomically
+from dhocl.core.responses import respond
 from dhocl.core.taxonomy import Label
 from dhocl.data import cache
-from dhocl.knowledge.responses import respond
 from dhocl.knowledge.source import Link
 
 TASK = (

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dhocl.core.errors import InputError
 
 OPEN = {"/", "/docs", "/health", "/openapi.json"}  # never need a token: they reveal nothing that was learned
+SECRET = {"/checkpoint"}  # need the token if there is one: they hold what was learned from, too
 READING = {"GET", "HEAD", "OPTIONS"}
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 SHORTEST = 16  # characters of a token
@@ -36,7 +37,16 @@ HEADERS = {
 }
 
 
-def read_token(file: Path) -> str:
+def read_token(file: Path | None, host: str, protect_reading: bool) -> str | None:
+    """The token, which a service needs unless it listens on this machine alone, and all may read."""
+    if file is None and host not in LOOPBACK:
+        raise InputError(f"--host {host} can be reached by other machines: give a --token-file, or use 127.0.0.1")
+    if file is None and protect_reading:
+        raise InputError("--protect-reading needs a --token-file")
+    return _token(file) if file else None
+
+
+def _token(file: Path) -> str:
     try:
         token = file.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -145,7 +155,7 @@ def describe_access(app: FastAPI, protect_reading: bool) -> None:
 
 
 def _needs_token(method: str, path: str, protect_reading: bool) -> bool:
-    return not (method in READING or path in ASKING) or (protect_reading and path not in OPEN)
+    return not (method in READING or path in ASKING) or path in SECRET or (protect_reading and path not in OPEN)
 
 
 def _netloc(origin: str) -> str | None:

@@ -19,27 +19,40 @@ from dhocl.service.access import Guard, describe_access
 from dhocl.service.bodies import described
 from dhocl.service.correcting import add_correcting
 from dhocl.service.explaining import add_explaining
+from dhocl.service.history import add_history
 from dhocl.service.labelling import add_labelling
+from dhocl.service.predicting import add_predicting
+from dhocl.service.publishing import add_publishing
 from dhocl.service.reading import add_reading
+from dhocl.service.readonly import add_refusals
+from dhocl.service.replica import Replica
 from dhocl.service.service import Service
 from dhocl.service.watch import Watch
 from dhocl.service.writing import add_writing
 
 
-def create_app(service: Service, token: str | None = None, protect_reading: bool = False) -> ASGIApp:
+def create_app(service: Service | Replica, token: str | None = None, protect_reading: bool = False) -> ASGIApp:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.start()
+        if isinstance(service, Replica):
+            await predicting.decoder.start()
         yield
         await anyio.to_thread.run_sync(service.stop)
 
     app = FastAPI(title="dhocl", version=dhocl.__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     _handle_errors(app)
-    writing = add_writing(app, service)
-    add_correcting(app, service, writing.accept)
-    add_labelling(app, service, writing)
-    add_explaining(app, service, writing)
+    predicting = add_predicting(app, service)
     add_reading(app, service)
+    if isinstance(service, Replica):
+        add_refusals(app, service)
+    else:
+        accept = add_writing(app, service, predicting.decoder)
+        add_history(app, service)
+        add_correcting(app, service, accept)
+        add_labelling(app, service, predicting, accept)
+        add_explaining(app, service, predicting)
+        add_publishing(app, service)
     if token:
         describe_access(app, protect_reading)
     guard = Guard(app, token, protect_reading, service.limits.body_bytes)

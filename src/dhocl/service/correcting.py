@@ -8,8 +8,9 @@ from fastapi import FastAPI, HTTPException, Query
 
 from dhocl.service import schema
 from dhocl.service.corrections import batch, deletion, has_image
+from dhocl.service.history import Number
 from dhocl.service.journal import Post
-from dhocl.service.reading import LARGEST, Number
+from dhocl.service.reading import LARGEST
 from dhocl.service.schema import problems
 from dhocl.service.service import Service
 from dhocl.service.writing import Accept, check_classes, check_rank

@@ -6,6 +6,7 @@ So an image can neither use up the memory of the service, nor crash it, nor keep
 from __future__ import annotations
 
 import math
+import os
 import resource
 import time
 from collections.abc import Callable
@@ -45,6 +46,14 @@ class Decoder:
         self._small = anyio.CapacityLimiter(SMALL_AT_ONCE)
         self._large = anyio.CapacityLimiter(1)
         self._processes = anyio.CapacityLimiter(SMALL_AT_ONCE + 1)  # nobody waits for it: whoever has a turn gets one
+
+    async def start(self) -> None:
+        """Start a process before the first image.
+
+        Processes live as long as the task that starts the first. In Ray Serve, no task but that of the lifespan
+        outlives its request: each would end the processes of all.
+        """
+        await anyio.to_process.run_sync(os.getpid, limiter=self._processes)
 
     async def decode(self, contents: list[bytes]) -> list[images.Decoded]:
         """InputError if one of them is refused."""

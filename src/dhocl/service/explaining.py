@@ -13,14 +13,15 @@ from dhocl.service.bodies import read_images
 from dhocl.service.examples import Examples
 from dhocl.service.journal import Entry
 from dhocl.service.names import LONGEST
+from dhocl.service.predicting import Predicting, images_body, refusals
 from dhocl.service.schema import problems
 from dhocl.service.service import Service
-from dhocl.service.writing import Writing, check_rank, images_body, refusals
+from dhocl.service.writing import check_rank
 
 MOST = 24  # examples
 
 
-def add_explaining(app: FastAPI, service: Service, writing: Writing) -> None:
+def add_explaining(app: FastAPI, service: Service, predicting: Predicting) -> None:
     stored = Examples(service.journal, lambda: service.engine.snapshot, service.image_size)
 
     @app.post(
@@ -44,14 +45,14 @@ def add_explaining(app: FastAPI, service: Service, writing: Writing) -> None:
         if label not in service.engine.snapshot.taxonomy:
             raise HTTPException(404, f"there is no {rank} of this name")
         with refusals():
-            (pixels,) = await writing.decoder.pixels(contents)
-        phi = await run_sync(stored.look, pixels, limiter=writing.predictor)
+            (pixels,) = await predicting.decoder.pixels(contents)
+        phi = await run_sync(stored.look, pixels, limiter=predicting.thread)
         found = newest = await run_sync(stored.of_class, label)
         if phi is not None:
             numbers = [entry.number for entry in newest]
-            while await run_sync(stored.advance, numbers, limiter=writing.predictor):
+            while await run_sync(stored.advance, numbers, limiter=predicting.thread):
                 pass
-            found = await run_sync(stored.nearest, phi, newest, limiter=writing.predictor)
+            found = await run_sync(stored.nearest, phi, newest, limiter=predicting.thread)
         by = "time" if phi is None else "similarity"
         return {"by": by, "compared": len(newest), "examples": [_example(entry) for entry in found[:count]]}
 

@@ -14,20 +14,13 @@ from fastapi.responses import Response
 from dhocl.service import schema
 from dhocl.service.bodies import read_images
 from dhocl.service.correcting import check_correctable
+from dhocl.service.history import Number
 from dhocl.service.journal import Post
+from dhocl.service.predicting import Predicting, images_body, refusals
 from dhocl.service.ranking import MOST, Ranking
-from dhocl.service.reading import Number
 from dhocl.service.schema import problems
 from dhocl.service.service import Service
-from dhocl.service.writing import (
-    Writing,
-    check_classes,
-    check_rank,
-    check_room,
-    images_body,
-    journal_errors,
-    refusals,
-)
+from dhocl.service.writing import Accept, check_classes, check_rank, check_room, journal_errors
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +31,9 @@ GONE = "there is no such image in the pool: it was labelled, removed, or left a 
 class CatchingUp:
     """A task that computes features of new images, step by step, and ends when all have theirs."""
 
-    def __init__(self, ranking: Ranking, writing: Writing) -> None:
+    def __init__(self, ranking: Ranking, predicting: Predicting) -> None:
         self._ranking = ranking
-        self._writing = writing
+        self._predicting = predicting
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> asyncio.Task[None]:
@@ -50,16 +43,16 @@ class CatchingUp:
 
     async def _run(self) -> None:
         try:
-            while await run_sync(self._ranking.advance, limiter=self._writing.predictor):
+            while await run_sync(self._ranking.advance, limiter=self._predicting.thread):
                 pass
         except sqlite3.Error as error:  # the service stops, or the file is damaged, which requests report
             logger.warning("features of images without a label are not computed: %s", error)
 
 
-def add_labelling(app: FastAPI, service: Service, writing: Writing) -> None:
+def add_labelling(app: FastAPI, service: Service, predicting: Predicting, accept: Accept) -> None:
     pool, limits = service.pool, service.limits
     ranking = Ranking(pool, lambda: service.engine.snapshot, service.image_size)
-    catching_up = CatchingUp(ranking, writing)
+    catching_up = CatchingUp(ranking, predicting)
 
     @app.post(
         "/images",
@@ -76,7 +69,7 @@ def add_labelling(app: FastAPI, service: Service, writing: Writing) -> None:
         if not service.engine.alive:
             raise HTTPException(503, "learning has stopped: see the log of the service")
         with refusals():
-            decoded = await writing.decoder.decode(contents)
+            decoded = await predicting.decoder.decode(contents)
         with journal_errors():
             numbers = await run_sync(pool.add, decoded)
         catching_up.start()
@@ -86,7 +79,7 @@ def add_labelling(app: FastAPI, service: Service, writing: Writing) -> None:
     async def suggestions(count: Annotated[int, Query(ge=1, le=MOST)] = 12) -> dict[str, Any]:
         """Which images of the pool to label next, best first, and at which rank."""
         await asyncio.wait([catching_up.start()], timeout=WAIT)
-        ranked = await run_sync(ranking.rank, limiter=writing.predictor)
+        ranked = await run_sync(ranking.rank, limiter=predicting.thread)
         shown = [each | {"thumbnail": f"/images/{each['id']}/thumbnail"} for each in ranked.suggestions[:count]]
         return {"suggestions": shown, "considered": ranked.considered, "pool": ranked.pool}
 
@@ -101,7 +94,7 @@ def add_labelling(app: FastAPI, service: Service, writing: Writing) -> None:
         check_rank(given.rank, service.ranks, "the label")
         check_classes({(given.name, given.rank)}, service)
         check_room(1, service)
-        numbers = await writing.accept(Post("observation", [given.model_dump()], pooled=number))
+        numbers = await accept(Post("observation", [given.model_dump()], pooled=number))
         if not numbers:
             raise HTTPException(404, GONE)
         return {"accepted": numbers[0], "queued": service.journal.queued}
@@ -115,7 +108,7 @@ def add_labelling(app: FastAPI, service: Service, writing: Writing) -> None:
     async def unlabel(number: Number) -> dict[str, Any]:
         """Forget an observation. Its image goes back to the pool, in the transaction that accepts this."""
         check_correctable(number, service)
-        accepted = await writing.accept(Post("correction", [{"kind": "delete"}], targets=[number], back=limits.pool))
+        accepted = await accept(Post("correction", [{"kind": "delete"}], targets=[number], back=limits.pool))
         entry = service.journal.entry(accepted[0]) if accepted else None
         if entry is None:
             raise HTTPException(410, f"observation {number} is deleted")

@@ -49,13 +49,16 @@ class Counts(Collector):
     def collect(self) -> Iterator[Metric]:
         found = self._metrics()
         ranks = found["ranks"]
-        yield CounterMetricFamily("dhocl_accepted", "Observations accepted.", found["accepted"])
         yield CounterMetricFamily("dhocl_learned", "Observations learned.", found["learned"])
         yield CounterMetricFamily("dhocl_refused", "Observations that could not be learned.", found["refused"])
         yield CounterMetricFamily("dhocl_deleted", "Learned observations that were deleted.", found["deleted"])
         yield CounterMetricFamily("dhocl_relabelled", "Observations that were relabelled.", found["relabelled"])
-        yield GaugeMetricFamily("dhocl_queued", "Entries that wait to be applied.", found["queued"])
-        yield GaugeMetricFamily("dhocl_pool", "Images without a label.", found["pool"])
+        if "queued" in found:
+            yield CounterMetricFamily("dhocl_accepted", "Observations accepted.", found["accepted"])
+            yield GaugeMetricFamily("dhocl_queued", "Entries that wait to be applied.", found["queued"])
+            yield GaugeMetricFamily("dhocl_pool", "Images without a label.", found["pool"])
+        if "replica" in found:
+            yield from _freshness(found["replica"])
         yield _by_rank(GaugeMetricFamily, "dhocl_classes", "Known classes.", found["classes"])
         for kind, name, about, key in (
             (CounterMetricFamily, "dhocl_seen", "Observations evaluated at a rank.", "seen"),
@@ -63,6 +66,15 @@ class Counts(Collector):
             (GaugeMetricFamily, "dhocl_recent_accuracy", "Accuracy over the last observations of a rank.", "recent"),
         ):
             yield _by_rank(kind, name, about, {rank: numbers[key] for rank, numbers in ranks.items()})
+
+
+def _freshness(found: dict[str, Any]) -> Iterator[Metric]:
+    about = "Seconds since the checkpoint that predicts was written."
+    yield GaugeMetricFamily("dhocl_staleness_seconds", about, found["staleness"])
+    about = "Seconds since the newest checkpoint was last looked for with success."
+    yield GaugeMetricFamily("dhocl_checked_seconds", about, found["checked"])
+    if found["behind"] is not None:
+        yield GaugeMetricFamily("dhocl_entries_behind", "Entries that the writer accepted since.", found["behind"])
 
 
 def _by_rank(

@@ -45,20 +45,17 @@ def _event(number: int, event: Event, ranks: list[str]) -> dict[str, Any]:
     return content
 
 
-def metrics(snapshot: Snapshot, accepted: int, queued: int, per_second: float, pool: int) -> dict[str, Any]:
+def metrics(snapshot: Snapshot) -> dict[str, Any]:
+    """Of the model alone."""
     taxonomy = snapshot.taxonomy
     classes = dict.fromkeys(snapshot.ranks, 0)
     for node, label in enumerate(taxonomy.labels):
         classes[snapshot.ranks[label.level]] += taxonomy.accepted(node) == node
     return {
-        "accepted": accepted,
         "learned": snapshot.learned,
         "refused": snapshot.refused,
         "deleted": snapshot.deleted,
         "relabelled": snapshot.relabelled,
-        "queued": queued,
-        "per_second": round(per_second, 2),
-        "pool": pool,
         "ranks": snapshot.progress,
         "history": snapshot.history,
         "classes": classes,

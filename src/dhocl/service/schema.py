@@ -217,17 +217,46 @@ class RankMetrics(BaseModel):
 
 
 class Metrics(BaseModel):
-    accepted: int
+    """Of the model."""
+
     learned: int
     refused: int
     deleted: int = Field(description="Of the learned ones.")
     relabelled: int
-    queued: int
-    per_second: float
-    pool: int = Field(description="Images without a label.")
     ranks: dict[str, RankMetrics]
     history: list[dict[str, Any]]
     classes: dict[str, int]
+
+
+class LearningMetrics(Metrics):
+    accepted: int
+    queued: int
+    per_second: float
+    pool: int = Field(description="Images without a label.")
+
+
+class Freshness(BaseModel):
+    """How far a replica is behind the service that it follows."""
+
+    staleness: float = Field(description="Seconds since the checkpoint that predicts was written.")
+    behind: int | None = Field(description="Entries that the writer has accepted since; null if it is not known.")
+    checked: float = Field(description="Seconds since the replica last found out which checkpoint is the newest.")
+
+
+class Following(Freshness):
+    follows: str = Field(description="The folder or the address.")
+    writer: str | None = Field(description="Address of the service that takes writes.")
+    checkpoint: str = Field(description="Name of the checkpoint that predicts: a serial number and a hash.")
+    problem: str | None = Field(description="Why the newest checkpoint is not there.")
+
+
+class ReplicaMetrics(Metrics):
+    replica: Following
+
+
+class ReplicaHealth(Freshness):
+    status: Literal["ok", "stale"] = Field(description="`stale`: it predicts, but gets no new checkpoints.")
+    learned: int
 
 
 class Confusion(BaseModel):

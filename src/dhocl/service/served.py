@@ -139,9 +139,12 @@ class ServedModel:
     def load(cls, folder: Path) -> ServedModel | None:
         """From the newest intact checkpoint of a service, a run or a saved classifier; None if there is none."""
         state = checkpoint.load_newest(folder)
-        if state is None:
-            return None
-        with usable(folder, checkpoint.ADVICE):
+        return None if state is None else cls.from_state(state, folder)
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], place: Path | str) -> ServedModel:
+        """From the state of a checkpoint at `place`. InputError if it can not be used."""
+        with usable(place, checkpoint.ADVICE):
             served = cls(Model.from_state(state["model"]), state["batch"])
             if service := state.get("service"):
                 service = {"deleted": 0, "relabelled": 0} | service  # earlier versions had no corrections

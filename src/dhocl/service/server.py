@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,12 +18,11 @@ import uvicorn
 
 from dhocl.core.errors import InputError
 from dhocl.core.process import prepare
-from dhocl.service.access import LOOPBACK, read_token
+from dhocl.service.access import read_token
 from dhocl.service.app import create_app
-from dhocl.service.bodies import Limits
 from dhocl.service.connections import BUSY, STOPPING, Connection
-from dhocl.service.keeper import Pace
 from dhocl.service.logs import Line
+from dhocl.service.replica import Replica
 from dhocl.service.service import Service
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ FILES = BUSY + ACCEPTED + 100  # open files: connections, and those of journal, 
 class Server(uvicorn.Server):
     """Closes the streams of events on a stop signal, because they do not end by themselves."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service | Replica) -> None:
         super().__init__(config)
         self._service = service
 
@@ -45,44 +45,32 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         began = time.monotonic()
         await super().shutdown(sockets)
-        snapshot, seconds = self._service.engine.snapshot, round(time.monotonic() - began, 3)
+        snapshot, seconds = self._service.snapshot, round(time.monotonic() - began, 3)
         logger.info(Line("stop", entry=snapshot.applied, learned=snapshot.learned, seconds=seconds))
 
 
 def start(
-    folder: Path,
-    options: dict[str, Any],
-    sources: list[str],
-    limits: dict[str, int],
-    checkpoint_every: int,
+    open_: Callable[[str | None], Service | Replica],
     host: str,
     port: int,
     token_file: Path | None,
     protect_reading: bool,
 ) -> None:
-    """Open the folder of a model and serve it. Arguments are checked before anything is written."""
-    token = read_token(token_file) if token_file else None
-    if token is None and host not in LOOPBACK:
-        raise InputError(f"--host {host} can be reached by other machines: give a --token-file, or use 127.0.0.1")
-    if token is None and protect_reading:
-        raise InputError("--protect-reading needs a --token-file")
+    """Open a model, with the token, and serve it. Arguments are checked before anything is written."""
+    token = read_token(token_file, host, protect_reading)
     _allow_files()
     prepare()
     os.umask(0o077)  # images and labels are private: only the owner may read what is written from here on
-    listener = _listen(host, port)
-    service = Service(folder, options, Limits(**limits), Pace(entries=checkpoint_every), sources)
-    serve(service, listener, token, protect_reading)
+    listener = listen(host, port)
+    serve(open_(token), listener, token, protect_reading)
 
 
-def serve(service: Service, listener: socket.socket, token: str | None, protect_reading: bool) -> None:
+def serve(service: Service | Replica, listener: socket.socket, token: str | None, protect_reading: bool) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     signal.signal(signal.SIGTERM, _end)  # uvicorn raises the signal again after its shutdown
     host, port = listener.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    learned, queued = service.engine.snapshot.learned, service.journal.queued
-    logger.info(
-        Line("start", address=address, model=str(service.folder), method=service.method, learned=learned, queued=queued)
-    )
+    logger.info(Line("start", address=address, **service.about()))
     print(f"dhocl: {address}", flush=True)
     Server(configured(service, token, protect_reading), service).run(sockets=[listener])
 
@@ -94,7 +82,7 @@ def _end(*_: Any) -> None:
     os._exit(0)
 
 
-def configured(service: Service, token: str | None, protect_reading: bool) -> uvicorn.Config:
+def configured(service: Service | Replica, token: str | None, protect_reading: bool) -> uvicorn.Config:
     return uvicorn.Config(
         create_app(service, token, protect_reading),
         http=Connection,
@@ -120,7 +108,7 @@ def _allow_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, hard))
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # for asyncio to set TCP_NODELAY
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

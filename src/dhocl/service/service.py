@@ -13,7 +13,7 @@ from dhocl.core.files import locked, make_private
 from dhocl.knowledge import Statement, open_source, open_tree
 from dhocl.knowledge.source import to_json
 from dhocl.model import Model
-from dhocl.service import reports
+from dhocl.service import reports, schema
 from dhocl.service.asking import AskingThread
 from dhocl.service.bodies import Limits
 from dhocl.service.engine import Engine
@@ -22,11 +22,14 @@ from dhocl.service.keeper import Keeper, Pace
 from dhocl.service.live import Live
 from dhocl.service.measures import Measures
 from dhocl.service.pool import Pool
-from dhocl.service.served import ServedModel
+from dhocl.service.served import ServedModel, Snapshot
 
 
 class Service:
     """The state behind the routes. It locks its folder against other processes."""
+
+    learns = True
+    metrics_model, health_model = schema.LearningMetrics, schema.Health
 
     def __init__(
         self, folder: Path, options: dict[str, Any], limits: Limits, pace: Pace, sources: Sequence[str] = ()
@@ -73,9 +76,25 @@ class Service:
         self.journal.close()
         self._lock.close()
 
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.engine.snapshot
+
     def metrics(self) -> dict[str, Any]:
-        engine, journal = self.engine, self.journal
-        return reports.metrics(engine.snapshot, journal.observations, journal.queued, engine.per_second, len(self.pool))
+        return reports.metrics(self.snapshot) | {
+            "accepted": self.journal.observations,
+            "queued": self.journal.queued,
+            "per_second": round(self.engine.per_second, 2),
+            "pool": len(self.pool),
+        }
+
+    def health(self) -> dict[str, Any]:
+        status = "ok" if self.engine.alive else "failed"
+        return {"status": status, "queued": self.journal.queued, "learned": self.snapshot.learned}
+
+    def about(self) -> dict[str, Any]:
+        learned, queued = self.snapshot.learned, self.journal.queued
+        return {"model": str(self.folder), "method": self.method, "learned": learned, "queued": queued}
 
     def _answered(self, answer: list[Statement]) -> None:
         """Append an answer of a source to the journal, like everything that changes the model."""

@@ -1,4 +1,4 @@
-"""Routes that take a body: observations, images to predict, revisions."""
+"""Routes that write: observations and revisions of the tree."""
 
 from __future__ import annotations
 
@@ -6,56 +6,33 @@ import math
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, NamedTuple
+from typing import Any
 
-import anyio
-from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi import FastAPI, HTTPException, Request
 
-from dhocl.classifier.prediction import FALSE_ALARMS
-from dhocl.classifier.restriction import restrict
-from dhocl.core.decode import Decoding
-from dhocl.core.errors import InputError
 from dhocl.core.taxonomy import Label
-from dhocl.service import images, schema
-from dhocl.service.bodies import read_images, read_observations
+from dhocl.service import schema
+from dhocl.service.bodies import read_observations
 from dhocl.service.decoding import Decoder
 from dhocl.service.journal import MovedError, Post
-from dhocl.service.names import LONGEST
+from dhocl.service.predicting import images_body, list_of, refusals
 from dhocl.service.schema import problems
-from dhocl.service.served import Asked, as_array
 from dhocl.service.service import Service
 from dhocl.service.together import Together
 
-MOST = 100  # classes per rank in a prediction
-NAMES = 1000  # of a list of classes that may be predicted
-AT_ONCE = 64  # images that are predicted at once, and entries that are written at once
+AT_ONCE = 64  # entries that are written at once
 
 Accept = Callable[[Post], Awaitable[list[int]]]
-Listed = Annotated[str, Query(min_length=1, max_length=2 * LONGEST)]  # with its rank
 
 
-class Writing(NamedTuple):
-    """What other routes that write share."""
-
-    decoder: Decoder
-    accept: Accept
-    predictor: anyio.CapacityLimiter  # of the thread that predicts
-
-
-def add_writing(app: FastAPI, service: Service) -> Writing:
+def add_writing(app: FastAPI, service: Service, decoder: Decoder) -> Accept:
     limits = service.limits
-    decoder = Decoder(service.image_size, limits.pixels)
-    texts = _list({"type": "string"})
+    texts = list_of({"type": "string"})
 
     def append(posts: list[Post]) -> list[list[int] | None]:
         return service.journal.append(posts, limits.queue)
 
-    def predictions(requests: list[tuple[list[bytes], Asked]]) -> list[list[dict[str, Any]] | InputError]:
-        arrays = [as_array(image, service.image_size) for pixels, _ in requests for image in pixels]
-        return service.engine.snapshot.predict(arrays, [asked for _, asked in requests])
-
     appended = Together(append, lambda post: len(post.contents), AT_ONCE)
-    predicted = Together(predictions, lambda request: len(request[0]), AT_ONCE)
 
     async def accept(post: Post) -> list[int]:
         if not service.engine.alive:
@@ -94,36 +71,6 @@ def add_writing(app: FastAPI, service: Service) -> Writing:
         return {"accepted": numbers, "queued": service.journal.queued}
 
     @app.post(
-        "/predict",
-        response_model=schema.Predictions,
-        response_model_exclude_unset=True,
-        responses=problems(403, 408, 409, 413, 415),
-        openapi_extra=images_body({}, "images", {"type": "string", "contentEncoding": "base64"}),
-    )
-    async def predict(
-        request: Request,
-        confidence: Annotated[float, Query(ge=0, le=1, allow_inf_nan=False)] = 0.0,
-        top: Annotated[int, Query(ge=1, le=MOST)] = 1,
-        decode: Decoding = "path",
-        false_alarms: Annotated[float, Query(ge=0, le=1, allow_inf_nan=False)] = FALSE_ALARMS,
-        within: Listed | None = None,
-        among: Annotated[list[Listed] | None, Query(max_length=NAMES)] = None,
-    ) -> dict[str, Any]:
-        """Predict images: the most probable path of the tree, and the answer, its deepest class that is sure."""
-        contents = await read_images(request, limits)
-        with refusals():
-            pixels = await decoder.pixels(contents)
-        tree = service.engine.snapshot.taxonomy
-        if not len(tree):
-            raise HTTPException(409, "nothing is learned yet: post observations first")
-        with refusals():
-            restriction = restrict(tree, service.ranks, within, among)
-            found = await predicted((pixels, Asked(len(pixels), confidence, top, decode, restriction, false_alarms)))
-            if isinstance(found, InputError):
-                raise found
-        return {"predictions": found} | ({"unknown": restriction.unknown} if among else {})
-
-    @app.post(
         "/taxonomy",
         status_code=202,
         response_model=schema.AcceptedRevision,
@@ -145,7 +92,7 @@ def add_writing(app: FastAPI, service: Service) -> Writing:
         numbers = await accept(Post("revision", [content]))
         return {"accepted": numbers[0]}
 
-    return Writing(decoder, accept, predicted.thread)
+    return accept
 
 
 def check_rank(rank: str, ranks: list[str], what: str) -> None:
@@ -183,36 +130,3 @@ def journal_errors() -> Iterator[None]:
         raise HTTPException(
             503, "the journal can not be written, entries are not stored", {"Retry-After": "60"}
         ) from None
-
-
-@contextmanager
-def refusals() -> Iterator[None]:
-    """Statuses of images and names that are refused."""
-    try:
-        yield
-    except images.TypeRefusedError as error:
-        raise HTTPException(415, str(error)) from None
-    except images.SizeRefusedError as error:
-        raise HTTPException(413, str(error)) from None
-    except InputError as error:
-        raise HTTPException(422, str(error).replace("`", "")) from None
-
-
-def images_body(
-    multipart: dict[str, Any], name: str, item: dict[str, Any], optional: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """OpenAPI description of a request with images: a form with more fields, or JSON with a list of items."""
-    image = _list({"type": "string", "format": "binary"})
-    content = {
-        "multipart/form-data": {"schema": _object({"image": image, **multipart}, optional or {})},
-        "application/json": {"schema": _object({name: _list(item)}, {})},
-    }
-    return {"requestBody": {"required": True, "content": content}}
-
-
-def _list(item: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": item, "minItems": 1}
-
-
-def _object(properties: dict[str, Any], optional: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties | optional, "required": list(properties)}

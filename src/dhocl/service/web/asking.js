@@ -50,7 +50,7 @@ function take(file) {
     URL.revokeObjectURL(at("preview").src);
     at("preview").src = URL.createObjectURL(given);
     at("preview").hidden = false;
-    editing = tree.ranks.at(-1);
+    editing = isReplica ? null : tree.ranks.at(-1);
     await predict();
   });
 }
@@ -74,9 +74,9 @@ async function small(file) {
 }
 
 async function predict() {
-  if (!tree.nodes.size) return tell("Nothing is learned yet: name the image.");
+  if (!tree.nodes.size) return tell(`Nothing is learned yet${isReplica ? "" : ": name the image"}.`);
   prediction = await predictOne(given);
-  explain(given, prediction);
+  if (!isReplica) explain(given, prediction);
   tell("");
 }
 
@@ -154,7 +154,7 @@ function drawGuess(rank) {
   };
   const parts = make("div", { className: "guess" }, make("span", { className: "rank" }, rank));
   const middle = make("div"), acts = make("div", { className: "acts" });
-  parts.append(middle, acts);
+  parts.append(middle, ...(isReplica ? [] : [acts]));
   if (guess) {
     const right = make("button", { type: "button", disabled: busy, onclick: () => teach(guess.name, rank) }, "Right");
     right.setAttribute("aria-label", `right, it is ${guess.name}`);

@@ -97,7 +97,7 @@ function drawRow({ node, depth, place, of }) {
   return row;
 }
 
-const makeRow = node => make("div", { id: `node-${node.id}`, className: "row", role: "treeitem", draggable: true },
+const makeRow = node => make("div", { id: `node-${node.id}`, className: "row", role: "treeitem", draggable: !isReplica },
   make("span", { className: "twist", "aria-hidden": "true" }), make("span", { className: "mark hollow", "aria-hidden": "true" }),
   make("span", { className: "name", dir: "auto" }), make("small"), make("span", { className: "grown" }));
 

@@ -86,9 +86,10 @@ function askMerge(node, into) {
   at("merge").showModal();
 }
 
-const undo = () => { if (changes.length) edit(undoLast); };
+const undo = () => { if (changes.length && !isReplica) edit(undoLast); };
 
 function change(kind) {
+  if (isReplica) return;
   const node = tree.nodes.get(active);
   if (kind === "unlink") { if (node && node.parent !== null) edit(() => moved(node, null)); }
   else openForm(kind);

@@ -7,7 +7,7 @@ let subject = null, ahead = [], pool = null;  // the suggestion that is shown; t
 let naming = false;  // whether the form is open
 const skipped = new Set(), finished = new Set();  // ids
 
-const isLabelling = () => location.hash === "#label";
+const isLabelling = () => !isReplica && location.hash === "#label";
 
 function sayLabel(text, problem = "") {
   at("labelled").textContent = problem || text;

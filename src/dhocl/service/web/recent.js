@@ -7,13 +7,30 @@ const LOOKED = 100;  // observations requested; the newest may still be queued
 let recent = [];  // learned or refused, newest first
 const thumbnails = new Map();  // number -> object URL of a thumbnail
 
-function drawNumbers({ learned, queued, refused, per_second, classes }) {
+function drawNumbers({ learned, queued, refused, per_second, classes, replica }) {
   at("learned").textContent = count(learned);
-  at("queued").textContent = count(queued);
-  at("per-second").textContent = per_second.toFixed(1);
+  if (replica) drawReplica(replica);
+  else {
+    at("queued").textContent = count(queued);
+    at("per-second").textContent = per_second.toFixed(1);
+  }
   at("classes").textContent = count(Object.values(classes).reduce((sum, n) => sum + n, 0));
   at("refused").textContent = count(refused);
   at("refused-part").hidden = !refused;
+}
+
+/** Where to teach, and how old the model is. */
+function drawReplica({ follows, writer, staleness, behind, problem }) {
+  const place = writer ? make("a", { href: writer }, writer) : `the service that learns in ${follows}`;
+  const lag = behind ? `, ${count(behind)} entries behind` : "";
+  at("replica").replaceChildren("This is a replica, which only predicts. Teach at ", place, `. Its checkpoint is ${since(staleness)} old${lag}.`,
+    problem ? ` No newer one arrives: ${problem}.` : "");
+  at("replica").hidden = false;
+}
+
+function since(seconds) {
+  const [unit, size] = [["days", 86400], ["hours", 3600], ["minutes", 60]].find(([, least]) => seconds >= 2 * least) ?? ["seconds", 1];
+  return `${count(Math.round(seconds / size))} ${unit}`;
 }
 
 function hearObservation(observation) {
@@ -25,6 +42,7 @@ function hearObservation(observation) {
 const shorten = newest => newest.filter(({ number }, place) => place < KEPT || number === opened);
 
 async function loadRecent() {
+  if (isReplica) return;
   const newest = await read(`/observations/recent?n=${LOOKED}`);
   recent = newest.filter(({ state }) => state !== "queued");
 }

@@ -1,6 +1,7 @@
 "use strict";
 // Requests to the service. Names are untrusted: they are shown by `make` or textContent, never as markup.
 
+const isReplica = document.body.classList.contains("replica");  // it predicts and takes no writes
 const at = id => document.getElementById(id);
 const pause = ms => new Promise(done => setTimeout(done, ms));
 const count = n => n.toLocaleString("en");

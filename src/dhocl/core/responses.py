@@ -16,8 +16,16 @@ LARGEST = 2**20  # bytes of a response
 
 def respond(request: Request, timeout: float) -> bytes:
     """The response to a request. OSError, HTTPException or ValueError if it fails, is late or too large."""
-    with build_opener(_Prompt, _Straight).open(request, timeout=timeout) as response:
+    with open_response(request, timeout) as response:
         return _read(response, timeout)
+
+
+def open_response(request: Request, timeout: float) -> HTTPResponse:
+    """A response whose headers came within `timeout` seconds, which is then the limit of each read.
+
+    OSError or HTTPException if it fails; HTTPError, which is one, for any status but 2xx. No redirection is followed.
+    """
+    return build_opener(_Prompt, _Straight).open(request, timeout=timeout)  # type: ignore[no-any-return]
 
 
 class _Straight(HTTPRedirectHandler):
