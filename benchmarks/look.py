@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 WIDTHS = (1300, 390)
 SCHEMES = ("light", "dark")
-PICTURES = {"service": 1300, "labelling": 900, "run": 1400, "compare": 1000}  # of the documentation, and their heights in pixels
+PICTURES = {"service": 1300, "labelling": 900, "run": 1400, "compare": 1000}  # of the docs: heights in pixels
 GRAVE = ("serious", "critical")
 
 
