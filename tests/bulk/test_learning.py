@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from dhocl.bulk.learning import Engine, learn_in_bulk, locally
 from dhocl.bulk.work import Part, Row, Task, Worker
 from dhocl.classifier.learning import Progress, learn_album
 from dhocl.core.errors import InputError
+from dhocl.data.album import open_album
 from dhocl.methods.amber import Amber
 from dhocl.nn.heads.completion import DOUBT, FLOOR
 from tests.helpers.albums import draw, labelled
@@ -189,3 +191,31 @@ def test_methods_that_do_not_add_up_are_refused(data: Path, tmp_path: Path) -> N
     with pytest.raises(InputError, match="the method er can not learn in bulk"):
         next(learn_in_bulk(tmp_path / "model", data, OPTIONS | {"method": "er"}))
     assert not (tmp_path / "model" / "checkpoints").exists()
+
+
+def test_images_of_a_parquet_file_and_behind_addresses(data: Path, tmp_path: Path) -> None:
+    parquet, pyarrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    photos = open_album(data, ("kind", "species")).photos
+    far = {photo.name: f"memory://bulk/{number}.png" for number, photo in enumerate(photos)}
+    for photo in photos:
+        fsspec.filesystem("memory").pipe(far[photo.name].removeprefix("memory:/"), Path(str(photo.path)).read_bytes())
+    labels = {
+        "label": [photo.label.name for photo in photos],
+        "level": [("kind", "species")[photo.label.level] for photo in photos],
+    }
+    for name, images in {
+        "inside": {"image": [Path(str(photo.path)).read_bytes() for photo in photos]},
+        "far": {"path": [far[photo.name] for photo in photos]},
+    }.items():
+        (tmp_path / name).mkdir()
+        parquet.write_table(pyarrow.table(images | labels), tmp_path / name / "all.parquet", row_group_size=32)
+        (tmp_path / name / "tree.tsv").write_bytes((data / "tree.tsv").read_bytes())
+        here, there = learned(tmp_path / "here", data), learned(tmp_path / f"model of {name}", tmp_path / name, alone)
+        mine, theirs = amber(here).statistics, amber(there).statistics
+        torch.testing.assert_close(mine.sums.filled, theirs.sums.filled)
+        assert learned(tmp_path / f"model of {name}", tmp_path / name, alone).learned.shape == (80,)  # nothing is new
+
+
+def alone(model: dict[str, Any], task: Task, rows: Sequence[Row]) -> Iterator[Part]:
+    """In this process, where the addresses of the test can be opened."""
+    yield Worker(model, task, ahead=False)(rows)

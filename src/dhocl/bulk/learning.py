@@ -50,7 +50,7 @@ def learn_in_bulk(
         fresh, before = unlearned(classifier, (photo for photo in album.photos if not photo.test))
         model.curator.observe(list(dict.fromkeys(photo.label for photo in fresh.values())))
         tree = model.taxonomy
-        rows = [Row(str(photo.path), tree.id(photo.label), mark) for mark, photo in fresh.items()]
+        rows = [Row(photo.path, tree.id(photo.label), mark) for mark, photo in fresh.items()]
         job = Job(folder / "bulk", learner, rows)
         total = len(rows) + len(_coarse(rows, tree))
 

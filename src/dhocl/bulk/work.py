@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from dhocl.core.errors import InputError
+from dhocl.core.places import Place
 from dhocl.data.files import read_each
 from dhocl.knowledge import Silent
 from dhocl.methods.amber import Amber
@@ -25,7 +25,7 @@ Task = Literal["labels", "guesses"]  # first sum up labels, then guesses of what
 class Row(NamedTuple):
     """An image to learn."""
 
-    path: str
+    path: Place
     node: int  # its label
     mark: int  # of its own, random
 
@@ -60,7 +60,7 @@ class Worker:
         problems: list[str] = []
         phi = [torch.zeros(0, features.dim)]
         with self._model.resting():
-            for read, x in read_each(rows, lambda row: Path(row.path), size, BATCH, ahead=self._ahead):
+            for read, x in read_each(rows, lambda row: row.path, size, BATCH, ahead=self._ahead):
                 good += [row for row, problem in read if not problem]
                 problems += [problem for _, problem in read if problem]
                 phi += [features(x)] if len(x) else []

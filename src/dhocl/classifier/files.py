@@ -15,6 +15,7 @@ from dhocl.classifier.prediction import FALSE_ALARMS, Prediction, name_predictio
 from dhocl.classifier.restriction import restrict
 from dhocl.classifier.suggested import Suggested
 from dhocl.core.decode import Decoding, restricted
+from dhocl.core.places import Remote
 from dhocl.data.album import Photo
 from dhocl.data.files import read_each
 from dhocl.knowledge import Silent
@@ -23,7 +24,7 @@ BATCH = 64  # images predicted at once
 
 
 class Predicted(NamedTuple):
-    path: Path
+    path: Path | Remote
     prediction: Prediction | None  # None if the image can not be read
     problem: str
 
@@ -35,7 +36,7 @@ def open_model(folder: Path) -> Classifier:
 
 def predict_files(
     classifier: Classifier,
-    paths: Iterable[Path],
+    paths: Iterable[Path | Remote],
     *,
     decode: Decoding = "path",
     top: int = 1,
@@ -57,15 +58,15 @@ def predict_files(
 class Candidates(NamedTuple):
     """Files to choose from."""
 
-    paths: list[Path]  # that can be read
+    paths: list[Path | Remote]  # that can be read
     suggestions: list[Suggested]  # best first; `row` is an index of `paths`
     problems: list[str]
 
 
-def suggest_files(classifier: Classifier, paths: Iterable[Path], count: int) -> Iterator[int | Candidates]:
+def suggest_files(classifier: Classifier, paths: Iterable[Path | Remote], count: int) -> Iterator[int | Candidates]:
     """Which files to label next. Yields the number of images read, and last the result, unless none can be read."""
     reader = classifier.reader()
-    good: list[Path] = []
+    good: list[Path | Remote] = []
     kept: list[Tensor] = []
     problems: list[str] = []
     for read, x in read_each(paths, lambda path: path, reader.model.config.image_size, BATCH):

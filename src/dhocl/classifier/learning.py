@@ -153,8 +153,8 @@ def unlearned(classifier: Classifier, photos: Iterable[Photo]) -> tuple[dict[int
 
 
 def identity(photo: Photo) -> int:
-    """64 bits of path, size and label."""
-    size = photo.path.stat().st_size if photo.path.is_file() else -1
+    """64 bits of path, size and label. What is behind an address or in a table has no size of its own."""
+    size = photo.path.stat().st_size if isinstance(photo.path, Path) and photo.path.is_file() else -1
     text = f"{photo.name}\0{size}\0{photo.label.name}\0{photo.label.level}"
     digest = hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)

@@ -32,8 +32,8 @@ def learn(
     data: Annotated[
         Path,
         typer.Option(
-            help="Photographs with labels: a folder with labels.csv, folders named by class, a Darwin Core archive, or "
-            "a CSV file with a column of paths."
+            help="Photographs with labels: a folder with labels.csv, folders named by class, a Darwin Core archive, "
+            "Parquet files, or a CSV file with a column of paths or addresses."
         ),
     ],
     levels: Annotated[

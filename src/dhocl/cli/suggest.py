@@ -83,4 +83,5 @@ def _write(result: Candidates, file: IO[str], table: bool) -> None:
     for found in result.suggestions:
         numbers = (f"{number:.4f}" for number in (found.score, found.uncertainty, found.novelty))
         shown = "" if found.prediction is None else repr(found.prediction)
-        writer.writerow([result.paths[found.row].absolute(), "", found.level, shown, *numbers])
+        path = result.paths[found.row]
+        writer.writerow([path.absolute() if isinstance(path, Path) else path.address, "", found.level, shown, *numbers])

@@ -96,7 +96,7 @@ def _table(file: IO[str], levels: Sequence[str], confidence: float, top: int) ->
             return
         prediction = found.prediction
         rank, answer = next(reversed(prediction.sure(confidence).items()), ("", None))
-        cells: list[str | Path] = [found.path, *((answer.name, rank, _number(answer)) if answer else ("", "", ""))]
+        cells = [str(found.path), *((answer.name, rank, _number(answer)) if answer else ("", "", ""))]
         cells.append(prediction.note)
         for level in levels:
             guesses = [prediction.levels[level], *prediction.alternatives[level]] if level in prediction.levels else []

@@ -12,17 +12,20 @@ import numpy as np
 from PIL import Image, ImageOps, JpegImagePlugin, UnidentifiedImageError
 
 from dhocl.core.errors import InputError
+from dhocl.core.places import Cell, Place, Remote, fetched
 
 JPEG = b"\xff\xd8\xff"  # its first bytes
 HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"msf1")  # brands of HEIC files
 
 
-def square(source: Path | BytesIO | Image.Image, size: int, what: str, cut: int = 0) -> np.ndarray:
+def square(source: Place | BytesIO | Image.Image, size: int, what: str, cut: int = 0) -> np.ndarray:
     """(size, size, 3) uint8: the image upright, in RGB, scaled to cover the square, center-cropped.
 
     The last `cut` pixel rows of the original are removed first.
     """
     try:
+        if isinstance(source, (Remote, Cell)):
+            source = BytesIO(fetched(source))
         with nullcontext(source) if isinstance(source, Image.Image) else _opened(source, what) as image:
             height = image.height
             image.draft(None, (2 * size, 2 * size))  # decodes a JPEG of 4 times the size or more at a part of its size

@@ -4,12 +4,14 @@
 |-----------------------------------------------|----------------------------------------------------------|
 | `labels.csv` or a table: path, label, level   | as it is written                                         |
 | a table: path, and a column for each level    | the finest name of the row; the others are its ancestors |
+| `*.parquet`: such a table, or with the images | as in a table                                            |
 | `species/robin/1.jpg`: a level, a class       | the class                                                |
 | `Corvidae/Corvus/1.jpg`: as deep as the levels| the innermost folder; the others are its ancestors       |
 | `robin/1.jpg`                                 | a class of the finest level                              |
 | a Darwin Core archive of occurrences          | the accepted name                                        |
 
-A `tree.tsv` beside a table tells where its classes are. Images are not opened here.
+A path may be an address, such as s3://photos/1.jpg. A `tree.tsv` beside a table tells where its classes are. Images are
+not opened here.
 """
 
 from __future__ import annotations
@@ -25,12 +27,13 @@ import numpy as np
 
 from dhocl.core.errors import InputError
 from dhocl.core.joining import join
+from dhocl.core.places import Cell, Place
 from dhocl.core.taxonomy import Label, Taxonomy
-from dhocl.data import darwin_core, tabular
+from dhocl.data import darwin_core, parquet, tabular
 from dhocl.data.dataset import Selection
 from dhocl.data.files import Files
-from dhocl.data.folder import find_level, is_test, moments, slashed
-from dhocl.data.photos import is_image, path_column
+from dhocl.data.folder import find_level, is_test, moments
+from dhocl.data.photos import PATHS, is_image, listed, path_column
 from dhocl.data.treefile import read_tree
 
 logger = logging.getLogger(__name__)
@@ -41,7 +44,7 @@ ONLY_LEVEL = "class"  # of folders that are one deep, if no levels are given
 
 class Photo(NamedTuple):
     place: str  # "FILE line N", for messages; or the path
-    path: Path
+    path: Place
     name: str  # path below the data
     label: Label
     lineage: tuple[str, ...]  # name at each level, empty where unknown
@@ -57,7 +60,7 @@ class Album(NamedTuple):
 
 class _Entry(NamedTuple):
     place: str
-    path: Path
+    path: Place
     name: str
     names: Mapping[str, str]  # level -> name
     test: bool = False
@@ -66,10 +69,9 @@ class _Entry(NamedTuple):
 
 def open_album(data: Path, levels: Sequence[str] = ()) -> Album:
     """Find the photographs and their labels. `levels` are those of the model; if empty, the data must tell."""
-    if data.is_file() or (data / LABELS).is_file():
-        file = data if data.is_file() else data / LABELS
-        entries = list(_table(file, levels))
-        return _album(entries, levels, data, file.parent / TREE)
+    if files := _tables(data):
+        entries = [entry for file in files for entry in _table(file, levels)]
+        return _album(entries, levels, data, files[0].parent / TREE)
     if not data.is_dir():
         raise InputError(f"`data` {data}: no such file or folder; give a table, or a folder of photographs")
     if (data / ARCHIVE).is_file() or any(data.glob("*.zip")) or any(data.glob("occurrence*.*")):
@@ -77,9 +79,22 @@ def open_album(data: Path, levels: Sequence[str] = ()) -> Album:
     return _album(list(_folders(data, levels)), levels, data, data / TREE)
 
 
+def _tables(data: Path) -> list[Path]:
+    if data.is_file():
+        return [data]
+    if (data / LABELS).is_file():
+        return [data / LABELS]
+    return sorted(path for path in data.glob("*") if path.suffix.lower() in parquet.SUFFIXES)
+
+
 def _table(file: Path, levels: Sequence[str]) -> Iterator[_Entry]:
-    columns, rows, _ = tabular.scan(file, None, ())
-    path = path_column(columns, file)
+    images: str | None = None
+    image: Place
+    if file.suffix.lower() in parquet.SUFFIXES:
+        columns, rows, images = parquet.scan(file, PATHS)
+    else:
+        columns, rows, _ = tabular.scan(file, None, ())
+    path = path_column(columns, file) if images is None else ""
     ranks = [column for column in columns if find_level(column, levels or darwin_core.RANKS)]
     tall = {"label", "level"} <= set(columns)
     if not (tall or ranks):
@@ -92,8 +107,11 @@ def _table(file: Path, levels: Sequence[str]) -> Iterator[_Entry]:
             raise InputError(f"{place}: no label; fill it in or delete the line")
         if tall and levels and find_level(cells["level"], levels) is None:
             raise InputError(f"{place}: unknown level {cells['level']!r}; known are {', '.join(levels)}")
-        written = slashed(cells[path], file.parent)
-        yield _Entry(place, file.parent / written, str(written), names, is_test(row, place), cells.get("time"))
+        if images is not None:
+            image, name = Cell(file, images, row.line - 1), f"{file.name} row {row.line}"
+        else:
+            image, name = listed(cells[path], file.parent)
+        yield _Entry(place, image, name, names, is_test(row, place), cells.get("time"))
 
 
 def _folders(data: Path, levels: Sequence[str]) -> Iterator[_Entry]:

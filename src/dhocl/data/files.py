@@ -24,6 +24,7 @@ from torch import Tensor
 
 from dhocl.core.errors import InputError
 from dhocl.core.photo import square
+from dhocl.core.places import Place
 from dhocl.data import cache
 from dhocl.data.archive import Archive
 from dhocl.data.images import LONG, with_progress
@@ -102,7 +103,7 @@ def read_ahead(images: Images, batches: Iterable[Tensor]) -> Iterator[Tensor]:
 
 
 def read_each(
-    items: Iterable[T], path: Callable[[T], Path], size: int, batch: int, *, ahead: bool = True
+    items: Iterable[T], path: Callable[[T], Place], size: int, batch: int, *, ahead: bool = True
 ) -> Iterator[tuple[list[tuple[T, str]], Tensor]]:
     """Batches of images that may be missing or damaged. Many are decoded ahead by worker processes, unless told not to.
 
@@ -130,7 +131,7 @@ def _done(result: T) -> Future[T]:
     return future
 
 
-def _attempt(paths: Sequence[Path], size: int) -> tuple[np.ndarray, list[str]]:
+def _attempt(paths: Sequence[Place], size: int) -> tuple[np.ndarray, list[str]]:
     """The images that can be read, (n, size, size, 3), and for each path what is wrong with it, or nothing."""
     images = np.empty((len(paths), size, size, 3), dtype=np.uint8)
     problems: list[str] = []

@@ -1,4 +1,4 @@
-"""Image files by what a user gives: files, folders, patterns, or a table with a column of paths."""
+"""Images by what a user gives: files, addresses, folders, patterns, or a table with a column of paths."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from dhocl.core.errors import InputError
+from dhocl.core.places import Remote, remote
 from dhocl.data import tabular
 from dhocl.data.folder import slashed
 
@@ -29,7 +30,7 @@ class Photos:
     def __init__(self, given: Sequence[str | Path]) -> None:
         self._given = [str(each) for each in given]
 
-    def __iter__(self) -> Iterator[Path]:
+    def __iter__(self) -> Iterator[Path | Remote]:
         for each in self._given:
             yield from _paths(each)
 
@@ -37,9 +38,11 @@ class Photos:
         return sum(1 for _ in self)
 
 
-def _paths(given: str) -> Iterator[Path]:
+def _paths(given: str) -> Iterator[Path | Remote]:
     path = Path(given)
-    if path.is_dir():
+    if address := remote(given):
+        yield address
+    elif path.is_dir():
         yield from _some(_sorted(lambda: _walk(path)), f"{path} has no image, such as .jpg, .png, .tif or .heic")
     elif path.is_file():
         yield from _table(path) if path.suffix.lower() in TABLES else (path,)
@@ -74,13 +77,21 @@ def _walk(folder: Path) -> Iterator[Path]:
                 yield path
 
 
-def _table(file: Path) -> Iterator[Path]:
+def _table(file: Path) -> Iterator[Path | Remote]:
     columns, rows, _ = tabular.scan(file, None, ())
     column = path_column(columns, file)
     for row in rows:
         if not row.cells[column]:
             raise InputError(f"{file} line {row.line}: the {column} is empty; fill it in or delete the line")
-        yield file.parent / slashed(row.cells[column], file.parent)
+        yield listed(row.cells[column], file.parent)[0]
+
+
+def listed(text: str, folder: Path) -> tuple[Path | Remote, str]:
+    """What a table in this folder calls a path, and its name: an address, or a path relative to the folder."""
+    if address := remote(text):
+        return address, text
+    written = slashed(text, folder)
+    return folder / written, str(written)
 
 
 def path_column(columns: Sequence[str], file: Path) -> str:
