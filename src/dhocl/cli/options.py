@@ -37,6 +37,10 @@ def option(*names: str, panel: str, help: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel, show_envvar=False, **more)
 
 
+Device = Annotated[
+    str, typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1; auto: a GPU if there is one.")
+]
+
 # Options of a model that is made, shared by commands
 NEW = "New model"
 Tree = Annotated[Path | None, option("--tree", panel=NEW, help="A `tree.tsv` file with the parents of classes.")]

@@ -92,7 +92,7 @@ class CCLDC(ER):
 
     def losses(self, batches: Sequence[Batch], taxonomy: Taxonomy) -> list[tuple[Tensor, Tensor]]:
         """(cross-entropy, divergence) of both networks, computed before either takes its step."""
-        chains = zip(*(self.chain(batch.x) for batch in batches), strict=True)
+        chains = zip(*(self.chain(batch.x.to(self.net.device)) for batch in batches), strict=True)
         hard = [view for views in chains for view in views]  # views in order, the batches in order in each
         both = [self.view_outputs(net, hard, batches) for net in (self.net, self.peer)]
         return [

@@ -60,8 +60,8 @@ class LowRank(nn.Module):
 
     def __init__(self, weight: Tensor, rank: int) -> None:
         super().__init__()
-        self.A = nn.Parameter(torch.zeros(rank, weight[0].numel()))
-        self.B = nn.Parameter(torch.zeros(len(weight), rank))
+        self.A = nn.Parameter(weight.new_zeros(rank, weight[0].numel()))
+        self.B = nn.Parameter(weight.new_zeros(len(weight), rank))
         self.register_buffer("start", torch.zeros_like(self.A))  # initial A; the initial B is 0
 
     def forward(self, weight: Tensor) -> Tensor:
@@ -204,10 +204,10 @@ class OnLoRA(ER):
         self.net.step(task + penalty)
 
         parts = [
-            relative_losses(output.rows(0, len(y)).logits, taxonomy.complete(y))
+            relative_losses(output.rows(0, len(y)).logits, self.net.targets(y, taxonomy))
             for output, (_, y) in zip(outputs, batches, strict=True)
         ]
-        losses = torch.cat(parts).detach()  # (b + replayed, levels)
+        losses = torch.cat(parts).detach().cpu()  # (b + replayed, levels)
         new, again = losses[: len(batch.y)], losses[len(batch.y) :]
         if len(slots):
             self.memory.columns["loss"][slots] = again.nanmean(1)

@@ -86,6 +86,11 @@ class Backbone(nn.Module, ABC):
         self.register_buffer("mean", 255 * torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", 255 * torch.tensor(std).view(1, 3, 1, 1), persistent=False)
 
+    @property
+    def device(self) -> torch.device:
+        """Where it computes. What is learned of its features is kept there, too."""
+        return self.mean.device
+
     @abstractmethod
     def encode(self, x: Tensor) -> Encoded:
         """Of normalised images (B, 3, H, W)."""
@@ -93,11 +98,15 @@ class Backbone(nn.Module, ABC):
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Pixels (B, 3, H, W), uint8 or float on 0..255 -> features (B, dim), map (B, map_dim, h, w).
 
-        The map has stride 16 or the nearest stride of the network (`use_map`). The network may be on a GPU; input and
-        output are on the CPU, like heads, memory and tree.
+        The map has stride 16 or the nearest stride of the network (`use_map`). Pixels may be on any device. The output
+        is on that of the network.
         """
         features, feature_map = self._on_pixels(lambda x: self.encode(x)[:2], pixels)
         return features, feature_map
+
+    def features(self, pixels: Tensor) -> Tensor:
+        """The same without the map, which is large."""
+        return self._on_pixels(lambda x: self.encode(x)[:1], pixels)[0]
 
     def pooled(self, pixels: Tensor) -> tuple[Tensor, ...]:
         """Pixels (B, 3, H, W) -> stages (B, width) pooled to `cells`, and last the features (B, dim)."""
@@ -115,10 +124,10 @@ class Backbone(nn.Module, ABC):
         self.meter.pixels += pixels[:, 0].numel() * (3 if torch.is_grad_enabled() and not self.is_frozen else 1)
 
         def normalised(part: Tensor) -> tuple[Tensor, ...]:
-            x = part.to(self.mean.device, self.mean.dtype)
-            return tuple(out.cpu() for out in encode((x - self.mean) / self.std))
+            x = part.to(self.device).to(self.mean.dtype)  # in this order: uint8 is a quarter of the bytes to move
+            return encode((x - self.mean) / self.std)
 
-        return in_parts(normalised, pixels) if self.mean.device.type == "cpu" else normalised(pixels)
+        return in_parts(normalised, pixels) if self.device.type == "cpu" else normalised(pixels)
 
     def train(self, mode: bool = True) -> Self:
         """Like `nn.Module.train`, but batch normalisation uses its stored statistics unless `batch_statistics` is set.

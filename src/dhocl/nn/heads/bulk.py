@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dhocl.core.devices import Device
 from dhocl.core.table import TreeTable
 from dhocl.nn.heads.ridge import Statistics
 
@@ -26,7 +27,7 @@ class Sample:
 
     def add(self, marks: Tensor, phi: Tensor, y: Tensor) -> None:
         self.seen += len(y)
-        self._keep(torch.cat([self.marks, marks]), torch.cat([self.phi, phi]), torch.cat([self.y, y]))
+        self._keep(*(torch.cat(pair) for pair in ((self.marks, marks.cpu()), (self.phi, phi.cpu()), (self.y, y.cpu()))))
 
     def join(self, other: Sample) -> None:
         self.add(other.marks, other.phi, other.y)
@@ -49,10 +50,11 @@ class BulkSums:
     Args:
         dim: number of features D.
         sample: samples that are kept.
+        device: where statistics are summed up. The sample is in main memory.
     """
 
-    def __init__(self, dim: int, sample: int) -> None:
-        self.statistics = Statistics(dim, torch.float64)
+    def __init__(self, dim: int, sample: int, device: Device = "cpu") -> None:
+        self.statistics = Statistics(dim, torch.float64, device)
         self.sample = Sample(sample, dim)
         self.seen = 0
 
@@ -74,6 +76,14 @@ class BulkSums:
         self.statistics.join(other.statistics)
         self.sample.join(other.sample)
         self.seen += other.seen
+
+    def on_cpu(self) -> BulkSums:
+        """Itself, or a copy if it is elsewhere, to be sent to another machine."""
+        if self.statistics.device == torch.device("cpu"):
+            return self
+        found = BulkSums(self.statistics.dim, self.sample.capacity)
+        found.load_state_dict(self.state_dict())
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         return {"statistics": self.statistics.state_dict(), "sample": self.sample.state_dict(), "seen": self.seen}
