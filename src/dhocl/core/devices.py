@@ -21,6 +21,6 @@ def find_device(name: Device = "auto") -> torch.device:
     if gpus:
         known["cuda"] = known["cuda:0"]
     if named not in known:
-        there = f"{gpus} GPU{'' if gpus == 1 else 's'}" if gpus else "no GPU that PyTorch can use"
-        raise InputError(f"`device` {name}: there is {there} here; choose one of auto, {', '.join(known)}")
+        there = "are no GPUs that PyTorch can use" if not gpus else "is 1 GPU" if gpus == 1 else f"are {gpus} GPUs"
+        raise InputError(f"`device` {name}: there {there} here; choose one of auto, {', '.join(known)}")
     return known[named]
