@@ -137,8 +137,8 @@ def _run(
             raise InputError(f"the data set has changed since {record.folder} was started: start a run in a new folder")
         if (threads := record.describe()["threads"]) != torch.get_num_threads():
             logger.warning("started with %d threads: the last bits of results may differ", threads)
-        if (before := record.describe().get("device", "cpu")) != str(model.device):
-            logger.warning("started on %s: the last bits of results may differ", before)
+        if (started := torch.device(record.describe().get("device", "cpu"))).type != model.device.type:
+            logger.warning("started on %s: the last bits of results may differ", started)
         with usable(record.checkpoints, checkpoint.ADVICE):
             model.load_state_dict(state["model"])
             spent.load_state_dict(state["run"]["spent"])
