@@ -19,7 +19,7 @@ from dhocl.experiment.config import Named, RunConfig, field_types
 Command = Callable[..., None]
 OUTPUT = "Output"
 PANELS = {  # of `dhocl run --help`
-    "Learner": ("method", "backbone", "buffer", "replay_batch", "settings"),
+    "Learner": ("method", "backbone", "precision", "buffer", "replay_batch", "settings"),
     "Data": ("dataset", "data", "image_size", "samples", "test_samples", "holdout"),
     "Stream": ("scenario", "groups", "overlap", "split_level", "passes", "batch", "seed"),
     "Knowledge source": ("delay", "vacant", "noise"),

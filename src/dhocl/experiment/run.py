@@ -229,6 +229,7 @@ def make_model(config: RunConfig, dataset: Dataset, samples: int, device: str = 
         samples=samples,
         delay=config.delay,
         calibrate=config.calibrate,
+        precision=config.precision,
     )
     if not (config.vacant or config.noise):
         return Model(made_of, tree=dataset.tree, device=device)

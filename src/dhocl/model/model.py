@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from dhocl.model.calibration import Calibration
 from dhocl.model.novelty import Novelty
 from dhocl.model.suggest import Looks, Suggestion, suggest
 from dhocl.nn import backbones
+from dhocl.nn.backbones import Precision
 from dhocl.nn.learner import Batch, Learner, Setup
 from dhocl.nn.ledger import REMEMBERED, Ledger, content_keys
 
@@ -47,6 +48,8 @@ class ModelConfig:
         samples: length of the stream; None if it is not known.
         delay: batches until the answer about a new class counts.
         calibrate: predict each batch before it is learned, and calibrate the probabilities by it.
+        precision: `bfloat16` computes the backbone in mixed precision, on GPUs that are faster with it. What is learned
+            stays in float32.
     """
 
     levels: tuple[str, ...]
@@ -61,6 +64,7 @@ class ModelConfig:
     samples: int | None = None
     delay: float = 0
     calibrate: bool = True
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         if isinstance(self.levels, str):
@@ -69,6 +73,7 @@ class ModelConfig:
         if not names or not all(names) or len(set(names)) < len(names):
             raise InputError(f"`levels` {self.levels!r}: different names, coarsest first")
         check_least("image_size", self.image_size, 1)
+        check_choice("precision", self.precision, get_args(Precision))
         for name in ("buffer", "replay_batch", "seed"):
             check_least(name, getattr(self, name), 0)
 
@@ -147,6 +152,7 @@ class Model:
         self.tree = tree
         self.source = source
         self.backbone = backbones.load(str(config.backbone) if backbone is None else backbone, device)
+        self.backbone.precision = config.precision
         setup = Setup(self.backbone, config.buffer, config.replay_batch, config.flip, config.seed, config.samples)
         self.learner: Learner = find_method(config.method).learner(setup, settings)  # type: ignore[call-arg]
         self.curator = curator or Curator(_joined(tree, source), config.delay, retry=source is not None)

@@ -6,7 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from dhocl.nn.backbones.parts import in_parts
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)  # per channel, on 0..1
 IMAGENET_STD = (0.229, 0.224, 0.225)
+Precision = Literal["float32", "bfloat16"]  # of the convolutions and products inside of a network
 POOLED = 768  # values of a stage that is pooled to several cells
 
 
@@ -81,6 +82,7 @@ class Backbone(nn.Module, ABC):
         self.maps = maps
         self.use_map(16)
         self.is_frozen = False
+        self.precision: Precision = "float32"
         self.batch_statistics = False  # in training mode, normalise by the batch and update the running averages
         self.meter = Meter()
         self.register_buffer("mean", 255 * torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
@@ -125,7 +127,11 @@ class Backbone(nn.Module, ABC):
 
         def normalised(part: Tensor) -> tuple[Tensor, ...]:
             x = part.to(self.device).to(self.mean.dtype)  # in this order: uint8 is a quarter of the bytes to move
-            return encode((x - self.mean) / self.std)
+            x = (x - self.mean) / self.std
+            if self.precision == "float32":
+                return encode(x)
+            with torch.autocast(self.device.type, torch.bfloat16):
+                return tuple(out.float() for out in encode(x))
 
         return in_parts(normalised, pixels) if self.device.type == "cpu" else normalised(pixels)
 
