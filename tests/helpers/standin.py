@@ -150,7 +150,11 @@ def accelerator() -> Iterator[torch.device]:
     before = torch.__future__.get_overwrite_module_params_on_conversion()
     torch.__future__.set_overwrite_module_params_on_conversion(True)  # the tag is in the class of a parameter
     try:
-        with patch("torch.cuda.device_count", lambda: 1), _Factories():
+        with (
+            patch("torch.cuda.device_count", lambda: 1),
+            patch("torch.cuda.mem_get_info", lambda device: (2**34, 2**34)),
+            _Factories(),
+        ):
             yield DEVICE
     finally:
         torch.__future__.set_overwrite_module_params_on_conversion(before)

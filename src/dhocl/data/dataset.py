@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dhocl.core.errors import InputError
 from dhocl.core.rng import Rng
+from dhocl.core.room import check_room
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.data.files import Files, Images, OnDemand
 from dhocl.data.images import channels_first
@@ -169,14 +170,22 @@ def balanced(classes: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarra
     return np.sort(order[first[:n]])
 
 
+def _check_room(need: int, images: int, size: int) -> None:
+    what = f"{images:,} images of {size} px"
+    check_room(need, what, "choose a smaller `image_size`, or fewer `samples` and `test_samples`")
+
+
 def _take(table: Table, rows: np.ndarray) -> Split:
     nodes = torch.from_numpy(table.nodes[rows]).long()
     if isinstance(table.images, OnDemand):
         chosen = table.images.pick(rows)
         if chosen.nbytes > (IN_MEMORY if isinstance(chosen, Files) else RESIZED):
             return Split(chosen, nodes)
+        _check_room(chosen.nbytes, len(rows), chosen.size)
         pixels = chosen.decoded()
     else:
+        if len(rows) and (one := table.images(rows[:1])).ndim == 4:
+            _check_room(len(rows) * one.nbytes, len(rows), one.shape[1])
         pixels = table.images(rows)
     if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != np.uint8:
         raise InputError(f"images must be (N, H, W, 3) uint8, got {pixels.shape} {pixels.dtype}")

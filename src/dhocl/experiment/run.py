@@ -22,6 +22,7 @@ from dhocl.data import Dataset, Selection
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.evaluate import Evaluator, Scores, summarise
 from dhocl.experiment.metrics import correlation
+from dhocl.experiment.needs import check_memory
 from dhocl.experiment.record import MARKS, Record
 from dhocl.knowledge import Corrupted, Curator, Oracle
 from dhocl.methods.registry import method_settings
@@ -109,6 +110,7 @@ def run(config: RunConfig, folder: str | Path, resume: bool = False, device: str
     table, ends = make_plan(config, dataset)
     stream = Stream(dataset, table, config.batch)
     model = make_model(config, dataset, stream.samples, device)
+    check_memory(config, model, stream.samples)
     with locked(record.folder):
         _open(config, record.folder, resume)  # another process may have started or finished it meanwhile
         yield from _run(config, record, model, dataset, stream, ends, resume)

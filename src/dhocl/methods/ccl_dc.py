@@ -16,7 +16,7 @@ from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.nn.augment import rand_augment, resized_crop
-from dhocl.nn.learner import Batch, Setup, Stateful
+from dhocl.nn.learner import Batch, Needs, Setup, Stateful
 from dhocl.nn.network import Network, Output
 
 Views = Sequence[Sequence[Output]]  # [view][batch]: the plain view first, then the chain
@@ -74,6 +74,10 @@ class CCLDC(ER):
         twin = setup._replace(backbone=copy.deepcopy(setup.backbone), seed=int(Rng(setup.seed, "peer").integers(2**32)))
         super().__init__(setup, settings)
         self.peer = Network(twin, settings)
+
+    def needs(self, batch: int, samples: int) -> Needs:
+        plain = super().needs(batch, samples)
+        return plain._replace(trained=2 * (1 + self.settings.views) * plain.trained)
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.follow(taxonomy)

@@ -9,7 +9,7 @@ from torch import Tensor
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.nn.augment import augment
-from dhocl.nn.learner import Batch
+from dhocl.nn.learner import Batch, Needs
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,10 @@ class DERpp(ER):
     """Each step uses two replay batches: one for the stored logits, one for the labels."""
 
     settings: DerppSettings
+
+    def needs(self, batch: int, samples: int) -> Needs:
+        plain = super().needs(batch, samples)
+        return plain._replace(trained=plain.trained + self.setup.replay_batch)
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.follow(taxonomy)

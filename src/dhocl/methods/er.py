@@ -11,7 +11,7 @@ from torch import Tensor
 from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.nn.augment import augment_each
-from dhocl.nn.learner import Batch, Learner, Setup, Stateful, TrainSettings
+from dhocl.nn.learner import Batch, Learner, Needs, Setup, Stateful, TrainSettings
 from dhocl.nn.losses import Average
 from dhocl.nn.memory import Memory, Reservoir
 from dhocl.nn.network import Network, Output
@@ -52,6 +52,10 @@ class ER(Learner):
         self.net.step(loss)
         self.memory.insert(x=batch.x, y=batch.y)
         return {"loss": loss.item()}
+
+    def needs(self, batch: int, samples: int) -> Needs:
+        plain = self.setup.replay_needs(batch, samples)
+        return plain._replace(trained=self.objective.copies * plain.trained)
 
     def follow(self, taxonomy: Taxonomy) -> None:
         """Before each step: add heads for new classes, relabel merged classes in the memory, update the objective."""

@@ -16,7 +16,7 @@ from dhocl.nn.augment import augment
 from dhocl.nn.features import FrozenFeatures
 from dhocl.nn.heads.predla import PredLA, analytic_softmax
 from dhocl.nn.heads.prototypes import HprSettings, Prototypes
-from dhocl.nn.learner import Batch, Learner, Setup, Stateful, TrainSettings
+from dhocl.nn.learner import Batch, Learner, Needs, Setup, Stateful, TrainSettings
 from dhocl.nn.losses import Average, haf, mixture_nll, multi_ce
 from dhocl.nn.memory import Reservoir
 from dhocl.nn.network import Network, Output
@@ -81,6 +81,9 @@ class HALO(Learner):
         self.prototypes = (
             Prototypes(setup.backbone.map_dim, settings, self.net.optimizer, setup.seed) if settings.hpr else None
         )
+
+    def needs(self, batch: int, samples: int) -> Needs:
+        return Needs() if self.settings.heads == "analytic" else self.setup.replay_needs(batch, samples)
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         b, average = len(batch.y), self.settings.average

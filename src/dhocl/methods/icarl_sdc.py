@@ -21,7 +21,7 @@ from dhocl.core.devices import Device
 from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.nn.augment import augment
-from dhocl.nn.learner import Batch, Learner, PeriodicSettings, Setup, Stateful, TrainSettings
+from dhocl.nn.learner import Batch, Learner, Needs, PeriodicSettings, Setup, Stateful, TrainSettings
 from dhocl.nn.memory import Reservoir
 from dhocl.nn.network import Network, Output
 from dhocl.nn.snapshot import Snapshot
@@ -173,6 +173,9 @@ class ICaRL(Learner):
         self.memory = Reservoir(setup.buffer, self.rng)
         self.old = Snapshot(self.net)
         self.means = Means(self.net.f.dim, self.net.device)
+
+    def needs(self, batch: int, samples: int) -> Needs:
+        return self.setup.replay_needs(batch, samples)
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.net.grow(taxonomy)

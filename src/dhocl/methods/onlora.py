@@ -18,7 +18,7 @@ from dhocl.core.errors import InputError
 from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
-from dhocl.nn.learner import Batch, Setup, Stateful
+from dhocl.nn.learner import Batch, Needs, Setup, Stateful
 from dhocl.nn.memory import Memory, Reservoir
 from dhocl.nn.objectives import LossName
 
@@ -192,6 +192,13 @@ class OnLoRA(ER):
         if self.settings.memory == "hard":
             return Hardest(min(self.settings.hard, self.setup.buffer), self.rng)
         return Reservoir(self.setup.buffer, self.rng)
+
+    def needs(self, batch: int, samples: int) -> Needs:
+        plain = super().needs(batch, samples)
+        if self.settings.memory == "reservoir":
+            return plain
+        stored = min(self.settings.hard, plain.stored)
+        return Needs(stored, self.objective.copies * (batch + stored))
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.follow(taxonomy)

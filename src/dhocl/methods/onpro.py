@@ -15,7 +15,7 @@ from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.nn.augment import random_grayscale, resized_crop, rotated
 from dhocl.nn.heads.seeded import seeded
-from dhocl.nn.learner import Batch, Setup, Stateful, TrainSettings
+from dhocl.nn.learner import Batch, Needs, Setup, Stateful, TrainSettings
 from dhocl.nn.network import Network
 
 CLOSEST = 0.1  # lower limit of prototype distances, to bound 1 / distance
@@ -140,6 +140,10 @@ class OnPro(ER):
         super().__init__(setup, ReplaySettings(*rates, loss="multi_ce"))
         self.settings = settings
         self.prototypes = Prototypes(self.net, settings.lr_heads, setup.seed)
+
+    def needs(self, batch: int, samples: int) -> Needs:
+        plain = super().needs(batch, samples)
+        return plain._replace(trained=(2 * self.settings.rotations + 1) * plain.trained)
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.follow(taxonomy)

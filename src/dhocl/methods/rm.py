@@ -15,7 +15,7 @@ from torch import Tensor
 from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
-from dhocl.nn.learner import Batch, PeriodicSettings
+from dhocl.nn.learner import Batch, Needs, PeriodicSettings
 from dhocl.nn.memory import Everything
 
 CHUNK = 128  # images in one forward pass
@@ -130,6 +130,10 @@ class RM(ER):
 
     def make_memory(self) -> Rainbow:
         return Rainbow(0, self.rng)
+
+    def needs(self, batch: int, samples: int) -> Needs:
+        stored = min(samples, self.setup.buffer + self.settings.period(self.setup))
+        return super().needs(batch, samples)._replace(stored=stored)
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         stats = super().learn(batch, taxonomy)
