@@ -135,9 +135,7 @@ def test_images_that_do_not_fit_are_refused_before_they_are_read() -> None:
     table = Table(source.train.nodes[:100], fetch)
     mine = Source("mine", source.levels, source.tree, table, table, flip=True)
     with pytest.raises(InputError, match=r"100 images of 64 px need about 1\.2 MB of memory"):
-        dataset.select(
-            Source("mine", source.levels, source.tree, Table(nodes, fetch), Table(nodes, fetch), True), Selection()
-        )
+        dataset.select(mine, Selection())
     assert asked == [1]
 
 
