@@ -153,6 +153,11 @@ def accelerator() -> Iterator[torch.device]:
         with (
             patch("torch.cuda.device_count", lambda: 1),
             patch("torch.cuda.mem_get_info", lambda device: (2**34, 2**34)),
+            patch("torch.autocast", lambda kind, dtype, autocast=torch.autocast: autocast("cpu", dtype)),
+            patch("torch.cuda.synchronize", lambda device: None),
+            patch("torch.cuda.reset_peak_memory_stats", lambda device: None),
+            patch("torch.cuda.max_memory_allocated", lambda device: 2**20),
+            patch("torch.cuda.get_device_name", lambda device: "stand-in"),
             _Factories(),
         ):
             yield DEVICE
