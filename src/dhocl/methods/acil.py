@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dhocl.core.devices import Device
 from dhocl.core.errors import InputError
 from dhocl.core.rng import Rng
 from dhocl.core.settings import Settings
@@ -106,7 +107,7 @@ class ACIL(Learner):
         return {"analytic": self.analytic, "ledger": self.ledger, **balance}
 
 
-def analytic_heads(dim: int, seed: int, settings: RidgeSettings, device: torch.device) -> AnalyticHeads:
+def analytic_heads(dim: int, seed: int, settings: RidgeSettings, device: Device = "cpu") -> AnalyticHeads:
     rng = Rng(seed, "expansion")
     s = settings
     return AnalyticHeads(dim, s.gamma, s.expansion, s.normalise, rng, s.exposed_labels, device)
