@@ -21,8 +21,9 @@ class MeanSettings(Settings):
 class Sums:
     """The sum of the features of each class, (classes, dim) per level: the part of the learner that changes."""
 
-    def __init__(self, dim: int) -> None:
-        self.levels: dict[int, Tensor] = defaultdict(lambda: torch.zeros(0, dim))
+    def __init__(self, dim: int, device: torch.device) -> None:
+        self.device = device
+        self.levels: dict[int, Tensor] = defaultdict(lambda: torch.zeros(0, dim, device=device))
 
     def grow(self, taxonomy: Taxonomy) -> None:
         for level, width in taxonomy.widths.items():
@@ -33,7 +34,7 @@ class Sums:
         return {str(level): sums for level, sums in self.levels.items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self.levels.update({int(level): sums for level, sums in state.items()})
+        self.levels.update({int(level): sums.to(self.device) for level, sums in state.items()})
 
 
 class NearestMean(Learner):
@@ -42,13 +43,13 @@ class NearestMean(Learner):
     def __init__(self, setup: Setup, settings: MeanSettings) -> None:
         self.f0 = frozen(setup.backbone)
         self.sharpness = settings.sharpness
-        self.sums = Sums(self.f0.dim)
+        self.sums = Sums(self.f0.dim, self.f0.device)
 
     @torch.no_grad()
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.sums.grow(taxonomy)
-        features, _ = self.f0(batch.x)
-        columns = taxonomy.complete(batch.y)  # (b, levels), -1 where the class at a level is not known
+        features = self.f0.features(batch.x)  # where the backbone is: perhaps on a GPU
+        columns = taxonomy.complete(batch.y).to(features.device)  # (b, levels), -1 where a class is not known
         for level, column in zip(taxonomy.levels, columns.T, strict=True):
             known = column >= 0
             self.sums.levels[level].index_add_(0, column[known], features[known])
@@ -56,7 +57,7 @@ class NearestMean(Learner):
 
     @torch.no_grad()
     def predict(self, x: Tensor) -> dict[int, Tensor]:
-        features, _ = self.f0(x)
+        features = self.f0.features(x)
         return {
             level: (self.sharpness * cosine_similarity(features[:, None], sums[None], dim=2)).softmax(1)
             for level, sums in sorted(self.sums.levels.items())

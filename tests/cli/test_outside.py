@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from dhocl.checks import CHECKS
+from dhocl.checks import CHECKS, resumed_equals_uninterrupted
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.record import Record
 from dhocl.experiment.sweep import Ended, Job, start
 from tests.helpers.small_runs import command
+from tests.helpers.standin import accelerator
 from tests.helpers.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -125,6 +126,14 @@ def test_the_example_method_passes_the_checks(check: object, monkeypatch: pytest
     from my_method import MeanSettings, NearestMean  # type: ignore[import-not-found]
 
     check(lambda setup: NearestMean(setup, MeanSettings()))  # type: ignore[operator]
+
+
+def test_the_example_method_computes_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from my_method import MeanSettings, NearestMean
+
+    with accelerator():
+        resumed_equals_uninterrupted(lambda setup: NearestMean(setup, MeanSettings()))
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -55,7 +55,7 @@ def test_names_are_those_of_unicode(whole: Source) -> None:
 def test_every_character_has_its_own_pictures(whole: Source) -> None:
     for table in (whole.train, whole.test):
         assert Counter(table.nodes.tolist()) == dict.fromkeys(whole.tree.nodes(2).tolist(), 1)
-        images = table.images(np.arange(len(table.nodes)))
+        images = table.images.decoded()
         assert images.shape[1:] == (64, 64, 3)
         assert len(np.unique(images.reshape(len(images), -1), axis=0)) == len(images)
     assert not whole.flip
@@ -92,7 +92,7 @@ def test_test_pictures_use_faces_of_their_own(monkeypatch: pytest.MonkeyPatch) -
 def test_the_cache_gives_what_was_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def draw() -> tuple[np.ndarray, np.ndarray, list[str]]:
         source = glyphs.read(Selection(), FEW, (3, 2))
-        parts = [table.images(np.arange(len(table.nodes))) for table in (source.train, source.test)]
+        parts = [table.images.decoded() for table in (source.train, source.test)]
         return parts[0], parts[1], [label.name for label in source.tree]
 
     first = draw()
@@ -111,9 +111,7 @@ def test_a_characters_pictures_do_not_depend_on_the_others() -> None:
     few = glyphs.read(Selection(), FEW, (2, 1))
     fewer = glyphs.read(Selection(), FEW[1:], (2, 1))
     arrow = len(fewer.train.nodes)
-    assert np.array_equal(
-        few.train.images(np.arange(len(few.train.nodes)))[-arrow:], fewer.train.images(np.arange(arrow))
-    )
+    assert np.array_equal(few.train.images.decoded()[-arrow:], fewer.train.images.decoded()[:arrow])
 
 
 def test_the_style_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> None:

@@ -84,7 +84,7 @@ def test_every_field_has_an_option_with_its_default() -> None:
         if field.default is not dataclasses.MISSING:
             assert option.default == field.default
     own = {name for name, kind in inspect.signature(command).parameters.items() if kind.annotation is not typer.Context}
-    assert own - {field.name for field in dataclasses.fields(RunConfig)} == {"out", "resume", "log", "quiet"}
+    assert own - {field.name for field in dataclasses.fields(RunConfig)} == {"out", "resume", "log", "device", "quiet"}
 
 
 def test_the_command_names_the_flag(

@@ -8,10 +8,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from markupsafe import escape
 
 from dhocl.core.errors import InputError
@@ -22,8 +26,9 @@ from dhocl.experiment.evaluate import POPULATIONS
 from dhocl.experiment.recipes import RECIPES, Bars, Curves, Numbers, Recipe, Scale
 from dhocl.experiment.record import Record
 from dhocl.experiment.run import run
-from dhocl.experiment.sweep import FAILED, Begun, Ended, Job, SweepFolder, Underway, prepare, start, work
+from dhocl.experiment.sweep import FAILED, Begun, Ended, Job, SweepFolder, Underway, local, prepare, start, work
 from dhocl.experiment.sweep.folder import run_name
+from dhocl.experiment.sweep.work import Place, places
 from dhocl.methods.registry import method_settings
 from dhocl.report import write_sweep_report
 from tests.helpers.sweeps import TINY, cells, curves
@@ -185,6 +190,40 @@ def test_a_data_folder_that_lacks_a_set_is_refused(tmp_path: Path) -> None:
 
 
 # -- the engine here -------------------------------------------------------------------------------------------
+
+
+@given(*(st.integers(0, 9) for _ in range(2)), st.integers(1, 64), st.integers(0, 8))
+def test_each_gpu_has_a_worker_before_one_has_two(workers: int, jobs: int, cores: int, gpus: int) -> None:
+    found = places(workers, jobs, cores, gpus)
+    assert len(found) == max(1, min(workers or gpus or cores, jobs))
+    each = Counter(place.device for place in found)
+    assert each.keys() <= ({f"cuda:{number}" for number in range(gpus)} if gpus else {"cpu"})
+    if gpus:
+        assert max(each.values()) - (min(each.values()) if len(each) == gpus else 0) <= 1
+    assert all(place.threads >= 1 for place in found)
+    assert sum(place.threads for place in found) <= max(cores, len(found))
+
+
+@pytest.mark.usefixtures("recipe")
+def test_workers_compute_where_their_place_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = prepare(tmp_path / "sweep", ["main"], Scale.smoke, range(2), None)
+    seen: list[list[Place]] = []
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr(local, "run_here", lambda _, places: seen.append(places) or iter(()))
+    listen(jobs, workers=0)
+    assert [place.device for place in seen[0]] == ["cuda:0", "cuda:1"]
+
+    devices: list[str] = []
+    monkeypatch.setattr(local, "prepare", lambda threads: None)
+    monkeypatch.setattr(local, "finish", lambda config, folder, report, device: devices.append(device))
+    ours, theirs = multiprocessing.Pipe()
+    ours.send(jobs[0])
+    worker = threading.Thread(target=local.work, args=(theirs, seen[0][1]))
+    worker.start()
+    assert ours.recv() is None
+    ours.close()
+    worker.join()
+    assert devices == ["cuda:1"]
 
 
 @pytest.mark.usefixtures("recipe")

@@ -20,9 +20,9 @@ EVERY = 20_000  # images between two times that the sums are saved
 Engine = Callable[[dict[str, Any], Task, Sequence[Row]], Iterator[Part]]  # state of the model, task, rows
 
 
-def locally(model: dict[str, Any], task: Task, rows: Sequence[Row]) -> Iterator[Part]:
-    """The engine that uses the cores of this machine."""
-    worker = Worker(model, task)
+def locally(model: dict[str, Any], task: Task, rows: Sequence[Row], device: str = "auto") -> Iterator[Part]:
+    """The engine that uses this machine: a GPU, or all cores."""
+    worker = Worker(model, task, device=device)
     for start in range(0, len(rows), CHUNK):
         yield worker(rows[start : start + CHUNK])
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from dhocl.bulk.learning import Engine
 from dhocl.bulk.work import Part, Row, Task, Worker
-from dhocl.core.cluster import connect
+from dhocl.core.cluster import connect, shares
 from dhocl.core.process import prepare
 
 FAN = 8  # parts that are added at once
@@ -28,7 +28,7 @@ Table = dict[str, np.ndarray]  # columns of a batch
 
 @contextmanager
 def ray_engine(address: str | None, workers: int) -> Iterator[Engine]:
-    """An engine on the cluster at `address`, or on one started here; at most `workers` actors (0: one per core).
+    """An engine on the cluster at `address`, or on one started here; at most `workers` actors (0: one per GPU or core).
 
     Images must have the same path on every node.
     """
@@ -59,8 +59,9 @@ def _quiet() -> Iterator[None]:
 def _sum_up(ray: Any, model: dict[str, Any], task: Task, rows: Sequence[Row], workers: int) -> Iterator[Part]:
     import ray.data
 
-    gpus = 1 if ray.cluster_resources().get("GPU") else 0
-    most = workers or max(1, int(ray.cluster_resources()["GPU" if gpus else "CPU"]))
+    resources = ray.cluster_resources()
+    share = shares(resources)
+    most = workers or max(1, int(resources["GPU" if share["num_gpus"] else "CPU"]))
     size = min(MOST, max(LEAST, len(rows) // (4 * most)))
     chunks = [pickle.dumps(rows[start : start + size]) for start in range(0, len(rows), size)]
     shared = ray.put(model)  # it must live as long as actors may be started again
@@ -68,8 +69,7 @@ def _sum_up(ray: Any, model: dict[str, Any], task: Task, rows: Sequence[Row], wo
         RayWorker,
         batch_size=1,
         compute=ray.data.ActorPoolStrategy(min_size=1, max_size=min(most, len(chunks))),
-        num_cpus=1,
-        num_gpus=gpus,
+        **share,
         fn_constructor_args=(shared, task),
     )
     for row in parts.map_batches(_joined, batch_size=FAN).iter_rows():

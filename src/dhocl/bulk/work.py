@@ -33,7 +33,7 @@ class Row(NamedTuple):
 class Part(NamedTuple):
     """What some rows add up to."""
 
-    sums: BulkSums
+    sums: BulkSums  # on the CPU
     rows: int
     problems: list[str]  # about images that can not be read, which are left out
     learned: list[int]  # marks of the others
@@ -46,11 +46,12 @@ class Worker:
         model: state of the model, as it is before the task.
         task: what to sum up.
         ahead: whether images are decoded ahead in other processes.
+        device: where to compute.
     """
 
-    def __init__(self, model: dict[str, Any], task: Task, ahead: bool = True) -> None:
+    def __init__(self, model: dict[str, Any], task: Task, ahead: bool = True, device: str = "auto") -> None:
         self._ahead = ahead
-        self._model = Model.from_state(model, source=Silent())
+        self._model = Model.from_state(model, source=Silent(), device=device)
         self._task = task
         self._learner = bulk_learner(self._model)
 
@@ -58,7 +59,7 @@ class Worker:
         size, features = self._model.config.image_size, self._learner.features
         good: list[Row] = []
         problems: list[str] = []
-        phi = [torch.zeros(0, features.dim)]
+        phi = [torch.zeros(0, features.dim, device=self._model.device)]
         with self._model.resting():
             for read, x in read_each(rows, lambda row: row.path, size, BATCH, ahead=self._ahead):
                 good += [row for row, problem in read if not problem]
@@ -70,8 +71,10 @@ class Worker:
     def _sums(self, phi: Tensor, rows: Sequence[Row], marks: Tensor) -> BulkSums:
         y = torch.tensor([row.node for row in rows], dtype=torch.long)
         if self._task == "labels":
-            return self._learner.sum_up(phi, y, marks.long(), self._model.taxonomy)
-        return self._learner.sum_up_guesses(phi, y)
+            found = self._learner.sum_up(phi, y, marks.long(), self._model.taxonomy)
+        else:
+            found = self._learner.sum_up_guesses(phi, y)
+        return found.on_cpu()
 
 
 def bulk_learner(model: Model) -> Amber:

@@ -24,6 +24,7 @@ from dhocl.data.vectors import read_vectors
 from dhocl.knowledge import KnowledgeSource, open_tree
 from dhocl.model import Model, ModelConfig, Revision
 from dhocl.model.suggest import Suggestion
+from dhocl.nn.backbones import Precision
 from dhocl.nn.learner import Learner
 
 AT_ONCE = 250  # images predicted at once
@@ -47,6 +48,8 @@ class Classifier:
         seed: of all random draws.
         calibrate: predict each batch before it is learned, and calibrate the probabilities by it.
         settings: of the method, those that differ from its defaults.
+        device: where to compute: `cpu`, `cuda`, `cuda:1`; `auto` is a GPU if there is one.
+        precision: `bfloat16` computes the backbone in mixed precision, on GPUs that are faster with it.
 
     A class that neither `tree` nor `source` knows is learned all the same. `link`, `unlink`, `add`, `rename` and
     `merge` revise the tree at any time. `learned` holds the ids of the files that `dhocl learn` has learned.
@@ -82,6 +85,8 @@ class Classifier:
         seed: int = 0,
         calibrate: bool = True,
         settings: dict[str, Any] | None = None,
+        device: str = "auto",
+        precision: Precision = "float32",
     ) -> None:
         check_least("batch", batch, 1)
         config = ModelConfig(
@@ -95,12 +100,14 @@ class Classifier:
             seed=seed,
             calibrate=calibrate,
             settings=settings or {},
+            precision=precision,
         )
         self.model = Model(
             config,
             tree=open_tree(tree, levels) if tree is not None else None,
             source=source,
             backbone=None if isinstance(backbone, str) else backbone,
+            device=device,
         )
         self.batch = batch
         self.learned = torch.empty(0, dtype=torch.long)
@@ -291,12 +298,17 @@ class Classifier:
 
     @classmethod
     def load(
-        cls, folder: str | Path, *, source: KnowledgeSource | None = None, backbone: nn.Module | None = None
+        cls,
+        folder: str | Path,
+        *,
+        source: KnowledgeSource | None = None,
+        backbone: nn.Module | None = None,
+        device: str = "auto",
     ) -> Classifier:
         """The model in a folder of `save`, `dhocl learn`, `run` or `serve`, also while a service writes to it.
 
         The folder is not changed, except that a damaged checkpoint is renamed to `.damaged`. A knowledge source or a
-        backbone of your own is not saved and must be given again.
+        backbone of your own is not saved and must be given again. `device` may be another than it was saved on.
         """
         state = checkpoint.load_newest(Path(folder) / "checkpoints")
         if state is None:
@@ -306,15 +318,20 @@ class Classifier:
         with usable(Path(folder), checkpoint.ADVICE):
             if state["model"]["sourced"] and source is None:
                 raise InputError(f"the model in {folder} had a knowledge source of its own: give it as source=")
-            return cls.from_state(state, source=source, backbone=backbone)
+            return cls.from_state(state, source=source, backbone=backbone, device=device)
 
     @classmethod
     def from_state(
-        cls, state: dict[str, Any], *, source: KnowledgeSource | None = None, backbone: nn.Module | None = None
+        cls,
+        state: dict[str, Any],
+        *,
+        source: KnowledgeSource | None = None,
+        backbone: nn.Module | None = None,
+        device: str = "auto",
     ) -> Classifier:
         """A classifier from what `state_dict` returned."""
         classifier = cls.__new__(cls)
-        classifier.model = Model.from_state(state["model"], source=source, backbone=backbone)
+        classifier.model = Model.from_state(state["model"], source=source, backbone=backbone, device=device)
         classifier.batch = state.get("batch", 32)
         classifier.learned = state.get("learned", torch.empty(0, dtype=torch.long))
         return classifier

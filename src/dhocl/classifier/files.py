@@ -29,9 +29,9 @@ class Predicted(NamedTuple):
     problem: str
 
 
-def open_model(folder: Path) -> Classifier:
+def open_model(folder: Path, device: str = "auto") -> Classifier:
     """A model to predict with. It needs no knowledge source, even if it learned with one."""
-    return Classifier.load(folder, source=Silent())
+    return Classifier.load(folder, source=Silent(), device=device)
 
 
 def predict_files(
@@ -72,7 +72,7 @@ def suggest_files(classifier: Classifier, paths: Iterable[Path | Remote], count:
     for read, x in read_each(paths, lambda path: path, reader.model.config.image_size, BATCH):
         problems += [problem for _, problem in read if problem]
         if len(x):
-            phi = reader.model.learner.frozen_features(x)
+            phi = reader.model.frozen_features(x)
             kept.append(x if phi is None else phi)
             good += [path for path, problem in read if not problem]
         yield len(good) + len(problems)

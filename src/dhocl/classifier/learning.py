@@ -91,11 +91,11 @@ def _check_folder(folder: Path) -> None:
 
 
 def _existing(folder: Path, data: Path, options: dict[str, Any]) -> tuple[Classifier, Album]:
-    classifier = Classifier.load(folder)
+    classifier = Classifier.load(folder, device=options.get("device", "auto"))
     made_of = classifier.model.config.to_json()
     for name, value in options.items():
         own = made_of.get(name)
-        if name != "tree" and own != (list(value) if name == "levels" else value):
+        if name not in ("tree", "device") and own != (list(value) if name == "levels" else value):
             shown = ",".join(own) if isinstance(own, list) else own
             raise InputError(f"the model in {folder} was created with `{name}` {shown}: leave the option out")
     if tree := options.get("tree"):

@@ -11,6 +11,7 @@ import typer
 
 import dhocl
 from dhocl.cli.backup import backup
+from dhocl.cli.bench import bench
 from dhocl.cli.download import download
 from dhocl.cli.evaluate import evaluate
 from dhocl.cli.learn import learn
@@ -51,6 +52,7 @@ app.command()(report)
 app.command(context_settings={"auto_envvar_prefix": "DHOCL_SERVE"})(serve)
 app.command()(backup)
 app.command()(merge)
+app.command()(bench)
 
 
 @app.callback()

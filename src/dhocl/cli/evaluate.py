@@ -13,6 +13,7 @@ from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
+from dhocl.cli.options import Device
 from dhocl.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def evaluate(
         Literal["path", "level"],
         typer.Option(help="path: the ranks lie on one path of the tree; level: each rank by itself."),
     ] = "path",
+    device: Device = "auto",
 ) -> None:
     """Measure how well a model names photographs, and write a page and a JSON file.
 
@@ -51,7 +53,7 @@ def evaluate(
     if page.suffix.lower() not in (".html", ".htm") or page.is_dir() or (out and not page.parent.is_dir()):
         raise InputError(f"`out` {page}: give the name of a .html file in a folder that exists")
     prepare()
-    classifier = open_model(model)
+    classifier = open_model(model, device)
     photos = open_album(data, classifier.levels).photos
     photos = [photo for photo in photos if photo.test] or photos
     with progress("evaluating", len(photos)) as show:

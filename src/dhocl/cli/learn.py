@@ -6,13 +6,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from dhocl.cli.options import NEW, BackboneName, ImageSize, Method, Tree, option, ranks
+from dhocl.cli.options import NEW, BackboneName, Device, ImageSize, Method, Tree, option, ranks
 from dhocl.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def learn(
         option(
             "--engine",
             panel=BULK,
-            help="online: one image after the other; local: all at once, on all cores; ray: all at once, on a cluster.",
+            help="online: one image after the other; local: all at once, here; ray: all at once, on a cluster.",
         ),
     ] = Engine.online,
     address: Annotated[
@@ -71,6 +72,7 @@ def learn(
     workers: Annotated[
         int, option("--workers", panel=BULK, min=0, help="Processes on the cluster; 0: one per core or GPU.")
     ] = 0,
+    device: Device = "auto",
     quiet: Annotated[bool, typer.Option("--quiet", help="No output except warnings and errors.")] = False,
 ) -> None:
     """Learn photographs with labels: make a model, or go on with one.
@@ -98,6 +100,7 @@ def learn(
         "backbone": backbone,
         "image_size": image_size,
         "seed": seed,
+        "device": device,
     }
     options = {key: value for key, value in given.items() if value is not None}
     skipped = 0
@@ -144,7 +147,7 @@ def _learning(
     from dhocl.bulk.learning import EVERY, learn_in_bulk, locally
 
     if engine is Engine.local:
-        yield learn_in_bulk(model, data, options, locally, every or EVERY)
+        yield learn_in_bulk(model, data, options, partial(locally, device=options["device"]), every or EVERY)
         return
     from dhocl.bulk.on_ray import ray_engine
 

@@ -19,7 +19,7 @@ from dhocl.experiment.config import Named, RunConfig, field_types
 Command = Callable[..., None]
 OUTPUT = "Output"
 PANELS = {  # of `dhocl run --help`
-    "Learner": ("method", "backbone", "buffer", "replay_batch", "settings"),
+    "Learner": ("method", "backbone", "precision", "buffer", "replay_batch", "settings"),
     "Data": ("dataset", "data", "image_size", "samples", "test_samples", "holdout"),
     "Stream": ("scenario", "groups", "overlap", "split_level", "passes", "batch", "seed"),
     "Knowledge source": ("delay", "vacant", "noise"),
@@ -36,6 +36,10 @@ def option(*names: str, panel: str, help: str, **more: Any) -> Any:
     """An option in a panel of the help."""
     return typer.Option(*names, help=help, rich_help_panel=panel, show_envvar=False, **more)
 
+
+Device = Annotated[
+    str, typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1; auto: a GPU if there is one.")
+]
 
 # Options of a model that is made, shared by commands
 NEW = "New model"

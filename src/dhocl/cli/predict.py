@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from dhocl.cli.options import Device
 from dhocl.core.errors import InputError, check_least
 
 
@@ -38,6 +39,7 @@ def predict(
         Literal["path", "level"],
         typer.Option(help="path: the ranks lie on one path of the tree; level: each rank by itself."),
     ] = "path",
+    device: Device = "auto",
 ) -> None:
     """Predict what photographs show, at every rank.
 
@@ -57,7 +59,7 @@ def predict(
 
     check_least("top", top, 1)
     prepare()
-    classifier, given = open_model(model), Photos(photos)
+    classifier, given = open_model(model, device), Photos(photos)
     total, done, skipped = given.count(), 0, 0
     predicted = predict_files(
         classifier, given, decode=decode, top=top, within=within, among=among, false_alarms=false_alarms

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from dhocl.cli.options import OUTPUT, flag, option, with_config
+from dhocl.cli.options import OUTPUT, Device, flag, option, with_config
 from dhocl.core.errors import InputError
 from dhocl.core.outside import short
 from dhocl.experiment.config import RunConfig
@@ -34,6 +34,7 @@ def run(
         Literal["tensorboard", "wandb"] | None,
         option("--log", panel=OUTPUT, help="Also log evaluations to TensorBoard or Weights & Biases."),
     ] = None,
+    device: Device = "auto",
     quiet: Annotated[bool, option("--quiet", panel=OUTPUT, help="No output except errors.")] = False,
     **config: Any,
 ) -> None:
@@ -53,7 +54,7 @@ def run(
     chosen = _resumed(context, Record(out)) if resume else _config(config)
     prepare(Record(out).describe()["threads"] if resume else None)
     try:
-        progress = start(chosen, out, resume)
+        progress = start(chosen, out, resume, device)
         watch(logged(progress, Record(out), log) if log else progress, chosen, out, quiet)
     except KeyboardInterrupt:
         print(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from dhocl.cli.configured import read_config
-from dhocl.cli.options import NEW, BackboneName, ImageSize, Method, Tree, option, ranks
+from dhocl.cli.options import NEW, BackboneName, Device, ImageSize, Method, Tree, option, ranks
 from dhocl.core.errors import InputError
 
 MODEL = "Model"
@@ -117,6 +117,7 @@ def serve(
         int,
         option("--checkpoint-every", panel=LOAD, min=1, help="Entries between checkpoints; at least one per minute."),
     ] = 1000,
+    device: Device = "auto",
     log_format: Annotated[
         Literal["text", "json"], option("--log-format", panel=OPERATION, help="Form of the lines on standard error.")
     ] = "text",
@@ -169,6 +170,7 @@ def serve(
         "backbone": backbone,
         "image_size": image_size,
         "buffer": buffer,
+        "device": device,
     }
     limits = Limits(
         queue=queue,

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
+from dhocl.cli.options import Device
 from dhocl.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def suggest(
         Path | None, typer.Option("-o", "--out", help="CSV file for the list; default: text, on the screen.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the choice among more than 5,000 photographs.")] = 0,
+    device: Device = "auto",
 ) -> None:
     """Find the photographs without a label whose labels would teach the model most, and the rank to name them at.
 
@@ -48,7 +50,7 @@ def suggest(
     if out is not None and (out.suffix.lower() != ".csv" or out.is_dir() or not out.parent.is_dir()):
         raise InputError(f"`out` {out}: give the name of a .csv file in a folder that exists")
     prepare()
-    classifier, given = open_model(model), Photos(photos)
+    classifier, given = open_model(model, device), Photos(photos)
     total = given.count()
     drawn = set(Rng(seed, "suggest").permutation(total)[:MOST].tolist())
     with progress("comparing", len(drawn)) as show:

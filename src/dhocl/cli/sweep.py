@@ -42,7 +42,7 @@ def sweep(
         Literal["local", "ray"], typer.Option(help="local: processes on this machine; ray: tasks on a Ray cluster.")
     ] = "local",
     workers: Annotated[
-        int, typer.Option(min=0, help="Parallel runs; 0: one per core, or on a cluster as many as fit.")
+        int, typer.Option(min=0, help="Parallel runs; 0: one per GPU, or per core; on a cluster as many as fit.")
     ] = 0,
     address: Annotated[
         str | None, typer.Option(help="Address of a running Ray cluster; default: one is started on this machine.")

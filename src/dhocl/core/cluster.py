@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from typing import Any
 
 from dhocl.core.errors import InputError
@@ -29,6 +30,15 @@ def connect(address: str | None, workers: int) -> Any:
             f"the cluster at {address or 'this machine'} can not be reached: {reason}; check `address`"
         ) from None
     return ray
+
+
+def shares(resources: Mapping[str, float]) -> dict[str, int]:
+    """What a task or an actor asks for, of what a cluster has: a core, and a GPU if there are some.
+
+    >>> shares({"CPU": 8.0, "GPU": 2.0}), shares({"CPU": 8.0})
+    ({'num_cpus': 1, 'num_gpus': 1}, {'num_cpus': 1, 'num_gpus': 0})
+    """
+    return {"num_cpus": 1, "num_gpus": 1 if resources.get("GPU", 0) >= 1 else 0}
 
 
 def _check_reachable(address: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dhocl.core.devices import Device
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 
 
@@ -35,21 +36,22 @@ class TreeTable:
         self.paths = paths
 
     @classmethod
-    def of(cls, taxonomy: Taxonomy) -> TreeTable:
+    def of(cls, taxonomy: Taxonomy, device: Device = "cpu") -> TreeTable:
         def make() -> TreeTable:
-            node_levels = torch.tensor([label.level for label in taxonomy.labels], dtype=torch.long)
-            return cls(list(taxonomy.levels), node_levels, taxonomy.paths.clone())
+            node_levels = torch.tensor([label.level for label in taxonomy.labels], dtype=torch.long, device=device)
+            return cls(list(taxonomy.levels), node_levels, taxonomy.paths.to(device, copy=True))
 
-        return taxonomy.derived("table", make)
-
-    @classmethod
-    def empty(cls) -> TreeTable:
-        return cls([], torch.zeros(0, dtype=torch.long), torch.zeros(0, 0, dtype=torch.long))
+        return taxonomy.derived(f"table on {device}", make)
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> TreeTable:
+    def empty(cls, device: Device = "cpu") -> TreeTable:
+        none = torch.zeros(0, dtype=torch.long, device=device)
+        return cls([], none, none.view(0, 0))
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], device: Device = "cpu") -> TreeTable:
         """From what `state_dict` returned; other entries are ignored."""
-        return cls(list(state["levels"]), state["node_levels"].clone(), state["paths"].clone())
+        return cls(list(state["levels"]), *(state[name].to(device, copy=True) for name in ("node_levels", "paths")))
 
     def __len__(self) -> int:
         """Number of nodes, synonyms included."""
@@ -74,13 +76,13 @@ class TreeTable:
     @cached_property
     def is_leaf(self) -> Tensor:
         """(nodes,) whether a node is a class without a known child; not so for synonyms."""
-        found = torch.zeros(len(self), dtype=torch.bool)
+        found = torch.zeros_like(self.node_levels, dtype=torch.bool)
         for place, level in enumerate(self.levels):
             nodes = self.nodes(level)
             finer = self.paths[self.node_levels > level, place]
-            is_parent = torch.zeros(len(nodes), dtype=torch.bool)
+            is_parent = torch.zeros_like(nodes, dtype=torch.bool)
             is_parent[finer[finer != UNKNOWN]] = True
-            accepted = self.paths[nodes, place] == torch.arange(len(nodes))
+            accepted = self.paths[nodes, place] == torch.arange(len(nodes), device=nodes.device)
             found[nodes] = accepted & ~is_parent
         return found
 
@@ -92,7 +94,7 @@ class TreeTable:
     @cached_property
     def parents(self) -> Tensor:
         """(nodes,) node of the parent, -1 where unknown; for a synonym that of the accepted class."""
-        found = torch.full((len(self),), UNKNOWN)
+        found = torch.full_like(self.node_levels, UNKNOWN)
         for place, level in enumerate(self.levels):  # a finer level overrides
             nodes, columns = self.nodes(level), self.paths[:, place]
             above = (columns != UNKNOWN) & (self.node_levels > level)

@@ -215,7 +215,7 @@ class Taxonomy:
         """
         place = self.levels.index(level)
         paths = self.paths[self.nodes(level)]
-        own = paths if columns is None else paths[columns]
+        own = paths if columns is None else paths[columns.cpu()]
         height = torch.full((len(own), len(paths)), place + 1)
         for step in range(place + 1):  # coarse to fine: a finer common ancestor overrides
             shared = (own[:, step, None] == paths[None, :, step]) & (own[:, step, None] != UNKNOWN)

@@ -17,8 +17,8 @@ from dhocl.core.errors import InputError
 from dhocl.data import cache
 from dhocl.data.archive import Archive, locate
 from dhocl.data.dataset import Selection, Source, Table
-from dhocl.data.images import resize
 from dhocl.data.lineage import bundled, grow, readable
+from dhocl.data.resized import Resized
 
 LEVELS = ("group", "superclass", "class")
 SIZE = 32
@@ -44,8 +44,8 @@ def read(selection: Selection) -> Source:
         "cifar100",
         LEVELS,
         tree,
-        Table(leaves[train_classes], lambda wanted: resize(train[wanted], size)),
-        Table(leaves[test_classes], lambda wanted: resize(test[wanted], size)),
+        Table(leaves[train_classes], Resized(train, size)),
+        Table(leaves[test_classes], Resized(test, size)),
         flip=True,
     )
 

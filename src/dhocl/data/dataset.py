@@ -15,10 +15,13 @@ from torch import Tensor
 
 from dhocl.core.errors import InputError
 from dhocl.core.rng import Rng
+from dhocl.core.room import check_room
 from dhocl.core.taxonomy import Taxonomy
-from dhocl.data.files import Files, Images, channels_first
+from dhocl.data.files import Files, Images, OnDemand
+from dhocl.data.images import channels_first
 
 IN_MEMORY = 2**30  # bytes; a split of files that needs more is decoded on demand
+RESIZED = 2**31  # bytes; a split of images that is resized on demand, which is fast, if it needs more
 
 Fetch = Callable[[np.ndarray], np.ndarray]  # (n,) indices -> (n, H, W, 3) uint8
 
@@ -28,11 +31,12 @@ class Table(NamedTuple):
 
     Args:
         nodes: (N,) node of the true tree that each image shows.
-        images: a function (n,) indices -> (n, H, W, 3) uint8, or `Files` for images that may not fit in memory.
+        images: a function (n,) indices -> (n, H, W, 3) uint8, or `Files` or `Resized` for images that may not fit in
+            memory.
     """
 
     nodes: np.ndarray
-    images: Fetch | Files
+    images: Fetch | OnDemand
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class Dataset:
     def with_fewer_tests(self, n: int, seed: int) -> Dataset:
         """The same with a class-balanced choice of n test images."""
         rows = balanced(self.test.nodes.numpy(), n, Rng(seed, 0xE7A1))
-        images = self.test.images.pick(rows) if isinstance(self.test.images, Files) else self.test.images[rows]
+        images = self.test.images.pick(rows) if isinstance(self.test.images, OnDemand) else self.test.images[rows]
         return dataclasses.replace(self, test=Split(images, self.test.nodes[rows]))
 
 
@@ -166,14 +170,22 @@ def balanced(classes: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarra
     return np.sort(order[first[:n]])
 
 
+def _check_room(need: int, images: int, size: int) -> None:
+    what = f"{images:,} images of {size} px"
+    check_room(need, what, "choose a smaller `image_size`, or fewer `samples` and `test_samples`")
+
+
 def _take(table: Table, rows: np.ndarray) -> Split:
     nodes = torch.from_numpy(table.nodes[rows]).long()
-    if isinstance(table.images, Files):
-        files = table.images.pick(rows)
-        if files.nbytes > IN_MEMORY:
-            return Split(files, nodes)
-        pixels = files.decoded()
+    if isinstance(table.images, OnDemand):
+        chosen = table.images.pick(rows)
+        if chosen.nbytes > (IN_MEMORY if isinstance(chosen, Files) else RESIZED):
+            return Split(chosen, nodes)
+        _check_room(chosen.nbytes, len(rows), chosen.size)
+        pixels = chosen.decoded()
     else:
+        if len(rows) and (one := table.images(rows[:1])).ndim == 4:
+            _check_room(len(rows) * one.nbytes, len(rows), one.shape[1])
         pixels = table.images(rows)
     if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != np.uint8:
         raise InputError(f"images must be (N, H, W, 3) uint8, got {pixels.shape} {pixels.dtype}")

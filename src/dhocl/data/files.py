@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from dhocl.core.errors import InputError
@@ -27,7 +26,8 @@ from dhocl.core.photo import square
 from dhocl.core.places import Place
 from dhocl.data import cache
 from dhocl.data.archive import Archive
-from dhocl.data.images import LONG, with_progress
+from dhocl.data.images import LONG, channels_first, with_progress
+from dhocl.data.resized import Resized
 
 T = TypeVar("T")
 
@@ -88,7 +88,8 @@ class Files:
                 raise InputError(f"{self.what(row)} is missing: extract or download the data set again") from None
 
 
-Images = Tensor | Files  # (N, 3, H, W) uint8; [rows] selects
+OnDemand = Files | Resized
+Images = Tensor | OnDemand  # (N, 3, H, W) uint8; [rows] selects
 
 
 def read_ahead(images: Images, batches: Iterable[Tensor]) -> Iterator[Tensor]:
@@ -151,11 +152,6 @@ def from_archive(archive: Archive, names: Sequence[str], size: int, what: str, c
     for name, content in with_progress(archive.read(names), len(names), what):
         images[place[name]] = square(BytesIO(content), size, f"{name} in {archive.path}", cut)
     return images
-
-
-def channels_first(pixels: np.ndarray) -> Tensor:
-    """(N, H, W, 3) -> (N, 3, H, W)"""
-    return torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).contiguous()
 
 
 def _decode(files: Files, rows: Iterable[int]) -> np.ndarray:

@@ -19,10 +19,11 @@ from PIL import features
 
 from dhocl.data import cache
 from dhocl.data.dataset import Selection, Source, Table
-from dhocl.data.images import resize, with_progress
+from dhocl.data.images import with_progress
 from dhocl.data.letterforms import DISTINCT, distinct, shape, shared
 from dhocl.data.lineage import grow
 from dhocl.data.rendering import STYLE, render
+from dhocl.data.resized import Resized
 
 Lineage = tuple[str, str, str]
 
@@ -90,8 +91,8 @@ def read(selection: Selection, scripts: Sequence[Script] = SCRIPTS, per_class: t
         "glyphs",
         LEVELS,
         tree,
-        Table(np.repeat(leaves, per_class[0]), lambda wanted: resize(train[wanted], size)),
-        Table(np.repeat(leaves, per_class[1]), lambda wanted: resize(test[wanted], size)),
+        Table(np.repeat(leaves, per_class[0]), Resized(train, size)),
+        Table(np.repeat(leaves, per_class[1]), Resized(test, size)),
         flip=False,
     )
 

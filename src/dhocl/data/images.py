@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 from rich.progress import track
+from torch import Tensor
 from torch.nn.functional import interpolate
 
 from dhocl.core.errors import InputError
@@ -60,6 +61,11 @@ def resize(pixels: np.ndarray, size: int) -> np.ndarray:
         scaled = interpolate(chunk, size=(size, size), mode="bicubic", antialias=True)
         resized[start : start + IMAGES_AT_ONCE] = scaled.permute(0, 2, 3, 1).numpy()
     return resized
+
+
+def channels_first(pixels: np.ndarray) -> Tensor:
+    """(N, H, W, 3) -> (N, 3, H, W)"""
+    return torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).contiguous()
 
 
 def with_progress(items: Iterable[T], total: int, what: str) -> Iterable[T]:

@@ -59,6 +59,7 @@ class RunConfig:
         eval_samples: Test images, balanced over classes, of all evaluations but the last; default: all of them.
         decode: Accuracy to display: with levels treated as independent, or of consistent paths.
         calibrate: Predict each batch before it is learned, and calibrate the probabilities by it.
+        precision: `bfloat16` computes the backbone in mixed precision, on GPUs that are faster with it.
         seed: Seed of the stream and of all random draws.
         settings: Settings of the method that differ from its defaults; as an option `key=value`, may be repeated.
 
@@ -91,6 +92,7 @@ class RunConfig:
     eval_samples: int | None = None
     decode: Decode = "level"
     calibrate: bool = False
+    precision: Literal["float32", "bfloat16"] = "float32"
     seed: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
 

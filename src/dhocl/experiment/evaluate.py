@@ -10,7 +10,7 @@ from torch import Tensor
 from dhocl.core.decode import Beliefs, Decoding
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.data.dataset import Dataset
-from dhocl.data.files import Files, read_ahead
+from dhocl.data.files import OnDemand, read_ahead
 from dhocl.experiment.metrics import (
     accuracy,
     area,
@@ -60,8 +60,8 @@ def populations(nodes: Tensor, streamed: Tensor, tree: Taxonomy) -> dict[str, Te
 class Evaluator:
     """Evaluates a model on the test images of a data set, in two populations (see `populations`).
 
-    Images in memory are split into chunks once, so that a learner can cache the frozen features of a chunk. Images in
-    files are read for each evaluation.
+    Images in memory are split into chunks once, so that a learner can cache the frozen features of a chunk. Others are
+    read for each evaluation.
 
     Args:
         dataset: with test images and the true tree.
@@ -74,7 +74,7 @@ class Evaluator:
         pixels = test.images.nbytes // (3 * len(test.images))  # of an image
         at_once = max(1, PIXELS_AT_ONCE // pixels)
         self._rows = torch.split(torch.arange(len(test.images)), at_once)
-        self._kept = [] if isinstance(test.images, Files) else list(torch.split(test.images, at_once))
+        self._kept = [] if isinstance(test.images, OnDemand) else list(torch.split(test.images, at_once))
         self._nodes = test.nodes
         self._truth = tree.paths[test.nodes]  # (n, levels) true columns
         self._heights = tree.distances(tree.levels[-1]).to(torch.uint8)

@@ -56,7 +56,7 @@ class Record:
     def finished(self) -> bool:
         return (self.folder / "summary.json").exists()
 
-    def start(self, config: RunConfig, stream: str, levels: tuple[str, ...]) -> None:
+    def start(self, config: RunConfig, stream: str, levels: tuple[str, ...], device: str = "cpu") -> None:
         self._write_json(
             "config.json",
             {
@@ -66,6 +66,7 @@ class Record:
                 "versions": {name: version(name) for name in ("dhocl", "torch", "numpy")}
                 | {"python": platform.python_version()},
                 "threads": torch.get_num_threads(),
+                "device": device,
             },
         )
 

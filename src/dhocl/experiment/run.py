@@ -22,6 +22,7 @@ from dhocl.data import Dataset, Selection
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.evaluate import Evaluator, Scores, summarise
 from dhocl.experiment.metrics import correlation
+from dhocl.experiment.needs import check_memory
 from dhocl.experiment.record import MARKS, Record
 from dhocl.knowledge import Corrupted, Curator, Oracle
 from dhocl.methods.registry import method_settings
@@ -68,12 +69,13 @@ class Result(NamedTuple):
     curve: list[Scores]
 
 
-def run_to_end(config: RunConfig, folder: str | Path | None = None) -> Result:
+def run_to_end(config: RunConfig, folder: str | Path | None = None, device: str = "auto") -> Result:
     """Run an experiment, or finish the one in `folder`, and return its results.
 
     Args:
         config: the configuration.
         folder: for the files of the run (see `Record`); None writes to a temporary folder.
+        device: where to compute: `cpu`, `cuda`, `cuda:1`; `auto` is a GPU if there is one.
 
     >>> from dhocl import RunConfig, run_to_end
     >>> small = {"backbone": "tiny", "image_size": 32, "samples": 96, "test_samples": 50, "groups": 2}
@@ -83,14 +85,14 @@ def run_to_end(config: RunConfig, folder: str | Path | None = None) -> Result:
     """
     if folder is None:
         with tempfile.TemporaryDirectory() as place:
-            return run_to_end(config, Path(place) / "run")
+            return run_to_end(config, Path(place) / "run", device)
     record = Record(Path(folder))
     if not (record.finished and record.config() == config):
-        deque(run(config, record.folder, resume=bool(record.curve())), maxlen=0)
+        deque(run(config, record.folder, resume=bool(record.curve()), device=device), maxlen=0)
     return Result(record.summary(), record.curve())
 
 
-def run(config: RunConfig, folder: str | Path, resume: bool = False) -> Iterator[Progress]:
+def run(config: RunConfig, folder: str | Path, resume: bool = False, device: str = "auto") -> Iterator[Progress]:
     """Run an experiment step by step.
 
     Args:
@@ -98,6 +100,7 @@ def run(config: RunConfig, folder: str | Path, resume: bool = False) -> Iterator
         folder: for the files of the run (see `Record`).
         resume: continue from the last checkpoint in `folder`. For bit-identical results, set torch's number of threads
             to `threads` of config.json and use deterministic GPU kernels, as the command `dhocl run --resume` does.
+        device: as for `run_to_end`. A run may continue on another one.
 
     Yields:
         Progress after each batch.
@@ -106,7 +109,8 @@ def run(config: RunConfig, folder: str | Path, resume: bool = False) -> Iterator
     dataset = load_dataset(config)
     table, ends = make_plan(config, dataset)
     stream = Stream(dataset, table, config.batch)
-    model = make_model(config, dataset, stream.samples)
+    model = make_model(config, dataset, stream.samples, device)
+    check_memory(config, model, stream.samples)
     with locked(record.folder):
         _open(config, record.folder, resume)  # another process may have started or finished it meanwhile
         yield from _run(config, record, model, dataset, stream, ends, resume)
@@ -128,13 +132,15 @@ def _run(
 
     state = checkpoint.load_newest(record.checkpoints) if resume else None
     if state is None:
-        record.start(config, stream.digest(), dataset.levels)
+        record.start(config, stream.digest(), dataset.levels, str(model.device))
         start = 0
     else:
         if stream.digest() != record.describe()["stream"]:
             raise InputError(f"the data set has changed since {record.folder} was started: start a run in a new folder")
         if (threads := record.describe()["threads"]) != torch.get_num_threads():
             logger.warning("started with %d threads: the last bits of results may differ", threads)
+        if (started := torch.device(record.describe().get("device", "cpu"))).type != model.device.type:
+            logger.warning("started on %s: the last bits of results may differ", started)
         with usable(record.checkpoints, checkpoint.ADVICE):
             model.load_state_dict(state["model"])
             spent.load_state_dict(state["run"]["spent"])
@@ -211,7 +217,7 @@ def _refuse(config: RunConfig, why: str, *names: str) -> None:
             raise InputError(f"{why}: `{name}` does not apply, leave it out")
 
 
-def make_model(config: RunConfig, dataset: Dataset, samples: int) -> Model:
+def make_model(config: RunConfig, dataset: Dataset, samples: int, device: str = "auto") -> Model:
     made_of = ModelConfig(
         levels=dataset.levels,
         method=config.method,
@@ -225,11 +231,12 @@ def make_model(config: RunConfig, dataset: Dataset, samples: int) -> Model:
         samples=samples,
         delay=config.delay,
         calibrate=config.calibrate,
+        precision=config.precision,
     )
     if not (config.vacant or config.noise):
-        return Model(made_of, tree=dataset.tree)
+        return Model(made_of, tree=dataset.tree, device=device)
     wrong = Corrupted(Oracle(dataset.tree), config.vacant, config.noise, config.seed)
-    return Model(made_of, curator=Curator(wrong, config.delay))
+    return Model(made_of, curator=Curator(wrong, config.delay), device=device)
 
 
 def _open(config: RunConfig, folder: Path, resume: bool) -> Record:

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dhocl.core.devices import Device
 from dhocl.core.errors import InputError
 from dhocl.core.rng import Rng
 from dhocl.core.settings import Settings
@@ -51,17 +52,19 @@ class ACIL(Learner):
     def __init__(self, setup: Setup, settings: AnalyticSettings) -> None:
         self.settings = settings
         self.f0 = WeightedStages(setup.backbone, settings.stages) if settings.stages else FrozenFeatures(setup.backbone)
-        self.analytic = analytic_heads(self.f0.dim, setup.seed, settings)
-        self.balance = Balance(settings.balance) if settings.balance else None
+        self.device = setup.backbone.device
+        self.analytic = analytic_heads(self.f0.dim, setup.seed, settings, self.device)
+        self.balance = Balance(settings.balance, setup.backbone.device) if settings.balance else None
         self.ledger = TargetLedger()
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.analytic.grow(taxonomy)
         phi = self.analytic.embed(self.f0(batch.x))
         targets = taxonomy.complete(batch.y)
-        self.analytic.learn(phi, targets, taxonomy.levels)
+        here = targets.to(self.device)
+        self.analytic.learn(phi, here, taxonomy.levels)
         if self.balance:
-            self.balance.learn(targets, taxonomy)
+            self.balance.learn(here, taxonomy)
         hot = {
             level: F.one_hot(targets[:, place] + 1, taxonomy.widths[level] + 1)[:, 1:].float()
             for place, level in enumerate(taxonomy.levels)
@@ -80,6 +83,7 @@ class ACIL(Learner):
         for row, place in enumerate(places):
             for level, (columns, _) in self.ledger.targets(place).items():
                 targets[row, taxonomy.levels.index(level)] = columns[0]
+        targets = targets.to(self.device)
         self.analytic.grow(taxonomy)
         self.analytic.forget(self.analytic.embed(self.f0(batch.x)), targets, taxonomy.levels)
         if self.balance:
@@ -103,7 +107,7 @@ class ACIL(Learner):
         return {"analytic": self.analytic, "ledger": self.ledger, **balance}
 
 
-def analytic_heads(dim: int, seed: int, settings: RidgeSettings) -> AnalyticHeads:
+def analytic_heads(dim: int, seed: int, settings: RidgeSettings, device: Device = "cpu") -> AnalyticHeads:
     rng = Rng(seed, "expansion")
     s = settings
-    return AnalyticHeads(dim, s.gamma, s.expansion, s.normalise, rng, s.exposed_labels)
+    return AnalyticHeads(dim, s.gamma, s.expansion, s.normalise, rng, s.exposed_labels, device)

@@ -71,16 +71,19 @@ class Solution(NamedTuple):
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Solution:
+    def from_state(cls, state: dict[str, Any], device: torch.device) -> Solution:
+        def here(values: Tensor) -> Tensor:
+            return values.to(device, copy=True)
+
         readouts = {
-            int(level): Readout(parts["rows"].clone(), None if parts["L"] is None else parts["L"].clone())
+            int(level): Readout(here(parts["rows"]), None if parts["L"] is None else here(parts["L"]))
             for level, parts in state["readouts"].items()
         }
         placements = {
-            int(level): Placement(placed["rows"].clone(), placed["p"].clone())
+            int(level): Placement(here(placed["rows"]), here(placed["p"]))
             for level, placed in state["placements"].items()
         }
-        return cls(readouts, state["leaves"].clone(), placements)
+        return cls(readouts, here(state["leaves"]), placements)
 
 
 class Amber(Learner):
@@ -92,13 +95,14 @@ class Amber(Learner):
         self.settings = s = settings
         self.features = StageFeatures(setup.backbone, bool(s.stages), s.side, s.mirror and setup.flip)
         weights = [*[s.stages] * (len(self.features.widths) - 1), 1.0]
-        self.penalties = Penalties(self.features.widths, [s.gamma / weight**2 for weight in weights])
-        self.statistics = Statistics(self.features.dim)
-        self.window = Window(self.features.dim, s)
+        self.device = setup.backbone.device
+        self.penalties = Penalties(self.features.widths, [s.gamma / weight**2 for weight in weights], self.device)
+        self.statistics = Statistics(self.features.dim, device=self.device)
+        self.window = Window(self.features.dim, s, self.device)
         self.rng = Rng(setup.seed, "learner")
         self.memory = Reservoir(s.calibration, self.rng)
         self.reliability = Reliability()
-        self.tree = Tree()
+        self.tree = Tree(self.device)
         self._solution: Solution | None = None
         self._unsolved = 0  # samples learned or forgotten since then
         self._learned: Tensor | None = None  # of a reader: window and memory are those of the learner, which learns on
@@ -106,14 +110,14 @@ class Amber(Learner):
         self._behind = 0  # samples learned since then
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
-        phi, window = self.features.kept(batch.x), self.window
-        self.tree.known = TreeTable.of(taxonomy)
+        phi, y, window = self.features.kept(batch.x), batch.y.to(self.device), self.window
+        self.tree.known = TreeTable.of(taxonomy, self.device)
         table = self.tree.trusted
-        self.statistics.add(phi, batch.y, table)
-        window.push(phi, batch.y, batch.keys)
+        self.statistics.add(phi, y, table)
+        window.push(phi, y, batch.keys)
         self.memory.follow(taxonomy)
-        leaves = table.is_leaf[batch.y]
-        self.memory.insert(phi=phi[leaves], y=batch.y[leaves])
+        leaves = table.is_leaf[y]
+        self.memory.insert(phi=phi[leaves], y=y[leaves])
         self._unsolved += len(phi)
         self._behind += len(phi)
         if window.new >= self._period():
@@ -130,9 +134,9 @@ class Amber(Learner):
         phi = self.features.kept(batch.x)
         for row, sample in enumerate(samples):
             self.window.remove(*sample, phi[row], self.statistics)
-        self.statistics.remove(phi, batch.y, self.tree.known)
+        self.statistics.remove(phi, batch.y.to(self.device), self.tree.known)
         self.memory.follow(taxonomy)
-        self.memory.remove(self.memory.find("phi", phi, taxonomy.resolve(batch.y), ROUNDING))
+        self.memory.remove(self.memory.find("phi", phi.cpu(), taxonomy.resolve(batch.y), ROUNDING))
         self._unsolved += len(phi)
         self._behind += len(phi)
 
@@ -148,7 +152,7 @@ class Amber(Learner):
         """Those in the window, and the leaves that are kept to fit reliabilities."""
         if self._learned is not None:
             return self._learned
-        kept = [self.memory.columns["phi"][: self.memory.size]] if self.memory.columns else []
+        kept = [self.memory.columns["phi"][: self.memory.size].to(self.device)] if self.memory.columns else []
         return torch.cat([self.window.phi, *kept])
 
     def predict(self, x: Tensor) -> dict[int, Tensor]:
@@ -175,8 +179,8 @@ class Amber(Learner):
 
     def _fit(self, table: TreeTable) -> None:
         """Fit reliabilities and penalties to stored samples, each as if it had not been learned."""
-        stored = self.memory.read(table.is_leaf[self.memory.nodes].nonzero()[:, 0].numpy())
-        phi, y = stored["phi"], stored["y"]
+        stored = self.memory.read(table.is_leaf[self.memory.nodes].nonzero()[:, 0].cpu().numpy())
+        phi, y = stored["phi"].to(self.device), stored["y"].to(self.device)
         left_out: dict[int, LeaveOneOut] = {}
         scales: dict[int, Tensor] = {}  # (C,)
         placements: Placements = {}
@@ -229,13 +233,13 @@ class Amber(Learner):
 
     def sum_up(self, phi: Tensor, y: Tensor, marks: Tensor, taxonomy: Taxonomy) -> BulkSums:
         """Of samples with features phi (b, D), labels y (b,) and marks (b,), see `heads/bulk`."""
-        found = BulkSums(self.features.dim, self.settings.calibration)
-        found.add(phi, y, marks, TreeTable.of(taxonomy))
+        found = BulkSums(self.features.dim, self.settings.calibration, self.device)
+        found.add(phi, y.to(self.device), marks.to(self.device), TreeTable.of(taxonomy, self.device))
         return found
 
     def sum_up_guesses(self, phi: Tensor, y: Tensor) -> BulkSums:
         """Soft targets of samples phi (b, D) below their labels y (b,), by outputs and by how frequent classes are."""
-        found, table = BulkSums(self.features.dim, 0), self.tree.trusted
+        found, table, y = BulkSums(self.features.dim, 0, self.device), self.tree.trusted, y.to(self.device)
         logits, prior = {}, {}
         for level in table.levels[1:]:
             A, M, N = self.statistics.system(level, table)
@@ -246,7 +250,7 @@ class Amber(Learner):
 
     def adopt(self, sums: BulkSums, taxonomy: Taxonomy) -> None:
         """Learn what was summed up, as if it had come before all else."""
-        self.tree.known = TreeTable.of(taxonomy)
+        self.tree.known = TreeTable.of(taxonomy, self.device)
         self.statistics.join(sums.statistics)
         self.statistics.grow(len(taxonomy))
         self.window.seen += sums.seen
@@ -258,7 +262,7 @@ class Amber(Learner):
 
     def absorb(self, other: Self, nodes: Tensor, taxonomy: Taxonomy) -> None:
         """Sums are added. Samples in the window of the other are completed by what it knows, and added."""
-        before, table = other.tree.known, TreeTable.of(taxonomy)
+        before, table, nodes = other.tree.known, TreeTable.of(taxonomy, self.device), nodes.to(self.device)
         statistics, window = other._closed()
         weight = other.window.seen / max(1, self.window.seen + other.window.seen)
         columns = {level: table.columns(nodes[before.nodes(level)], level) for level in before.levels}
@@ -267,7 +271,7 @@ class Amber(Learner):
         self.tree.doubt(moved | self.tree.doubted)
         self.statistics.join(statistics.moved(nodes, columns, table))
         self.window.absorb(window, nodes, columns)
-        self.memory.absorb(other.memory, nodes)
+        self.memory.absorb(other.memory, nodes.cpu())
         self.penalties.absorb(other.penalties, weight)
         self.reliability.absorb(other.reliability, weight)
         self._refit()
@@ -304,7 +308,7 @@ class Amber(Learner):
         super().load_state_dict(state)
         self._solution = None
         foresight = state.get("foresight")  # an earlier version did not store it
-        self._foresight = Solution.from_state(foresight) if foresight else None
+        self._foresight = Solution.from_state(foresight, self.device) if foresight else None
         self._behind = state.get("behind", 0)
 
     def components(self) -> dict[str, Stateful]:
@@ -324,8 +328,9 @@ class Tree:
 
     training_only = True
 
-    def __init__(self) -> None:
-        self.known = TreeTable.empty()
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.known = TreeTable.empty(device)
         self.doubted: dict[int, int] = {}  # node -> its parent
         self._trusted: tuple[TreeTable, TreeTable] | None = None  # of which tree, without the doubted links
 
@@ -344,5 +349,5 @@ class Tree:
         return self.known.state_dict() | {"doubted": doubted}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.known = TreeTable.from_state(state)
+        self.known = TreeTable.from_state(state, self._device)
         self.doubt({int(node): parent for node, parent in state["doubted"].items()})

@@ -16,7 +16,7 @@ from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.nn.augment import rand_augment, resized_crop
-from dhocl.nn.learner import Batch, Setup, Stateful
+from dhocl.nn.learner import Batch, Needs, Setup, Stateful
 from dhocl.nn.network import Network, Output
 
 Views = Sequence[Sequence[Output]]  # [view][batch]: the plain view first, then the chain
@@ -75,6 +75,10 @@ class CCLDC(ER):
         super().__init__(setup, settings)
         self.peer = Network(twin, settings)
 
+    def needs(self, batch: int, samples: int) -> Needs:
+        plain = super().needs(batch, samples)
+        return plain._replace(trained=2 * (1 + self.settings.views) * plain.trained)
+
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.follow(taxonomy)
         terms = self.losses([batch, *self.replay(batch, taxonomy)], taxonomy)
@@ -92,7 +96,7 @@ class CCLDC(ER):
 
     def losses(self, batches: Sequence[Batch], taxonomy: Taxonomy) -> list[tuple[Tensor, Tensor]]:
         """(cross-entropy, divergence) of both networks, computed before either takes its step."""
-        chains = zip(*(self.chain(batch.x) for batch in batches), strict=True)
+        chains = zip(*(self.chain(batch.x.to(self.net.device)) for batch in batches), strict=True)
         hard = [view for views in chains for view in views]  # views in order, the batches in order in each
         both = [self.view_outputs(net, hard, batches) for net in (self.net, self.peer)]
         return [

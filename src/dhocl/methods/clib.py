@@ -154,7 +154,10 @@ class CLIB(ER):
     def look(self, taxonomy: Taxonomy) -> None:
         """Score the whole memory, without augmentation."""
         chunks = np.array_split(np.arange(self.memory.size), math.ceil(self.memory.size / CHUNK))
-        seen = [self.seen(self.predict(items["x"]), items["y"], taxonomy) for items in map(self.memory.read, chunks)]
+        seen = []
+        for items in map(self.memory.read, chunks):
+            p = {level: q.cpu() for level, q in self.predict(items["x"]).items()}  # to where the memory is
+            seen.append(self.seen(p, items["y"], taxonomy))
         self.memory.look({name: torch.cat([part[name] for part in seen]) for name in seen[0]}, self.settings.decay)
 
     def seen(self, p: dict[int, Tensor], y: Tensor, taxonomy: Taxonomy) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.nn.augment import augment
-from dhocl.nn.learner import Batch
+from dhocl.nn.learner import Batch, Needs
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,21 @@ class DERpp(ER):
 
     settings: DerppSettings
 
+    def needs(self, batch: int, samples: int) -> Needs:
+        plain = super().needs(batch, samples)
+        return plain._replace(trained=plain.trained + self.setup.replay_batch)
+
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.follow(taxonomy)
         stored = self.memory.sample(self.setup.replay_batch)
         batches = self.augmented([batch, *self.replay(batch, taxonomy)])
-        dark = [augment(stored["x"], self.rng, self.setup.flip)] if stored else []
+        dark = [augment(stored["x"].to(self.net.device), self.rng, self.setup.flip)] if stored else []
         own, *again = self.net.each([*(one.x for one in batches), *dark])
         loss = self.objectives([own], batches[:1], taxonomy)
         loss = loss + self.settings.beta * self.objectives(again[:1], batches[1:], taxonomy)
         if stored:
-            loss = loss + self.settings.alpha * logit_error(again[1].by_node(taxonomy), stored["logits"])
+            before = stored["logits"].to(self.net.device)
+            loss = loss + self.settings.alpha * logit_error(again[1].by_node(taxonomy), before)
         self.net.step(loss)
         self.memory.insert(x=batch.x, y=batch.y, logits=own.rows(0, len(batch.y)).by_node(taxonomy))
         return {"loss": loss.item()}

@@ -11,7 +11,7 @@ from torch import Tensor
 from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.nn.augment import augment_each
-from dhocl.nn.learner import Batch, Learner, Setup, Stateful, TrainSettings
+from dhocl.nn.learner import Batch, Learner, Needs, Setup, Stateful, TrainSettings
 from dhocl.nn.losses import Average
 from dhocl.nn.memory import Memory, Reservoir
 from dhocl.nn.network import Network, Output
@@ -28,6 +28,7 @@ class ER(Learner):
     """One step per batch, on the stream batch and a replay batch together. Variants override single methods."""
 
     settings: ReplaySettings
+    maps = False  # whether outputs have feature maps
 
     def __init__(self, setup: Setup, settings: ReplaySettings) -> None:
         self.setup = setup
@@ -39,7 +40,7 @@ class ER(Learner):
     def build(self) -> None:
         """Make a new optimizer, new heads and a new objective, around the backbone as it is."""
         s = self.settings
-        self.net = Network(self.setup, s)
+        self.net = Network(self.setup, s, self.maps)
         self.objective = make_objective(s.loss, self.net, s.lr_heads, self.setup.seed, s.average)
 
     def make_memory(self) -> Memory:
@@ -51,6 +52,10 @@ class ER(Learner):
         self.net.step(loss)
         self.memory.insert(x=batch.x, y=batch.y)
         return {"loss": loss.item()}
+
+    def needs(self, batch: int, samples: int) -> Needs:
+        plain = self.setup.replay_needs(batch, samples)
+        return plain._replace(trained=self.objective.copies * plain.trained)
 
     def follow(self, taxonomy: Taxonomy) -> None:
         """Before each step: add heads for new classes, relabel merged classes in the memory, update the objective."""
@@ -78,7 +83,8 @@ class ER(Learner):
     def augmented(self, batches: Sequence[Batch]) -> list[Batch]:
         """`objective.copies` independently augmented copies of each batch."""
         copies = self.objective.copies
-        x = augment_each([batch.x for batch in batches for _ in range(copies)], self.rng, self.setup.flip)
+        images = [batch.x.to(self.net.device) for batch in batches]
+        x = augment_each([x for x in images for _ in range(copies)], self.rng, self.setup.flip)
         y = [batch.y.repeat(copies) for batch in batches]
         return [Batch(*pair) for pair in zip(torch.split(x, [len(nodes) for nodes in y]), y, strict=True)]
 
@@ -88,10 +94,10 @@ class ER(Learner):
     def objectives(self, outputs: Sequence[Output], batches: Sequence[Batch], taxonomy: Taxonomy) -> Tensor:
         """Sum over batches of the mean over rows."""
         terms = (
-            self.objective(output, taxonomy.complete(batch.y), taxonomy)
+            self.objective(output, self.net.targets(batch.y, taxonomy), taxonomy)
             for output, batch in zip(outputs, batches, strict=True)
         )
-        return sum(terms, torch.zeros(()))
+        return sum(terms, torch.zeros((), device=self.net.device))
 
     @torch.no_grad()
     def predict(self, x: Tensor) -> dict[int, Tensor]:

@@ -18,7 +18,7 @@ def present_only(logits: dict[int, Tensor], targets: Tensor) -> dict[int, Tensor
     """Logits (B, classes) per level, with -inf for classes that are not in targets (B, levels)."""
     masked = {}
     for place, (level, z) in enumerate(logits.items()):
-        absent = ~torch.isin(torch.arange(z.shape[1]), targets[:, place])
+        absent = ~torch.isin(torch.arange(z.shape[1], device=z.device), targets[:, place])
         masked[level] = z.masked_fill(absent, -torch.inf)
     return masked
 
@@ -30,6 +30,6 @@ class ERACE(ER):
     """
 
     def objectives(self, outputs: Sequence[Output], batches: Sequence[Batch], taxonomy: Taxonomy) -> Tensor:
-        targets = taxonomy.complete(batches[0].y)
+        targets = self.net.targets(batches[0].y, taxonomy)
         stream = multi_ce(present_only(outputs[0].logits, targets), targets, self.settings.average)
         return stream + super().objectives(outputs[1:], batches[1:], taxonomy)

@@ -36,7 +36,7 @@ class Consolidation:
 
     def penalty(self) -> Tensor:
         """λ Σ F (θ - θ*)², 0 before the first consolidation."""
-        terms = [torch.zeros(())]
+        terms = [next(self._module.parameters()).new_zeros(())]
         for name, p in self._module.named_parameters():
             if name in self.held:
                 moved, fisher = p - self.held[name]["value"], self.held[name]["fisher"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dhocl.methods.er import ER, ReplaySettings
+from dhocl.nn.learner import Needs
 from dhocl.nn.memory import Memory, Reservoir
 
 
@@ -14,5 +15,8 @@ class FinetuneSettings(ReplaySettings):
 
 
 class Finetune(ER):
+    def needs(self, batch: int, samples: int) -> Needs:
+        return Needs(trained=self.objective.copies * batch)
+
     def make_memory(self) -> Memory:
         return Reservoir(0, self.rng)

@@ -95,9 +95,8 @@ class Greedy(Memory):
         slots = self._rng.permutation(self.size)[: self._parts * self._part]
         stored = self.read(slots)
         memory = self._gradients(stored["x"], stored["y"])
-        whole, each = similarities(
-            self._gradients(items["x"], items["y"]), memory, torch.arange(len(slots)) // self._part
-        )
+        part = torch.arange(len(slots), device=memory.g.device) // self._part
+        whole, each = similarities(self._gradients(items["x"], items["y"]), memory, part)
         return whole.item(), each
 
 
@@ -130,5 +129,5 @@ class GSS(ER):
         g = torch.empty_like(output.features)  # (n, d)
         for level, rows, columns in self.tree.by_level(y):
             logits = output.logits[level][rows]
-            g[rows] = (logits.softmax(1) - F.one_hot(columns, logits.shape[1])) @ heads[level].weight
+            g[rows] = (logits.softmax(1) - F.one_hot(columns.to(logits.device), logits.shape[1])) @ heads[level].weight
         return Gradients(g, output.features)

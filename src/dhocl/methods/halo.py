@@ -16,7 +16,7 @@ from dhocl.nn.augment import augment
 from dhocl.nn.features import FrozenFeatures
 from dhocl.nn.heads.predla import PredLA, analytic_softmax
 from dhocl.nn.heads.prototypes import HprSettings, Prototypes
-from dhocl.nn.learner import Batch, Learner, Setup, Stateful, TrainSettings
+from dhocl.nn.learner import Batch, Learner, Needs, Setup, Stateful, TrainSettings
 from dhocl.nn.losses import Average, haf, mixture_nll, multi_ce
 from dhocl.nn.memory import Reservoir
 from dhocl.nn.network import Network, Output
@@ -68,8 +68,8 @@ class HALO(Learner):
         self.settings = settings
         self.rng = Rng(setup.seed, "learner")
         self.f0 = FrozenFeatures(setup.backbone)
-        self.analytic = analytic_heads(setup.backbone.dim, setup.seed, settings)
-        self.net = Network(setup, settings)
+        self.analytic = analytic_heads(setup.backbone.dim, setup.seed, settings, setup.backbone.device)
+        self.net = Network(setup, settings, maps=settings.hpr)
         self.net.f.batch_statistics = settings.batch_statistics
         self.net.f.use_map(settings.map_stride)
         self.memory = Reservoir(setup.buffer, self.rng)
@@ -82,12 +82,16 @@ class HALO(Learner):
             Prototypes(setup.backbone.map_dim, settings, self.net.optimizer, setup.seed) if settings.hpr else None
         )
 
+    def needs(self, batch: int, samples: int) -> Needs:
+        return Needs() if self.settings.heads == "analytic" else self.setup.replay_needs(batch, samples)
+
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         b, average = len(batch.y), self.settings.average
         self.memory.follow(taxonomy)
         replay = self.memory.sample(self.setup.replay_batch)
         x = torch.cat([batch.x, replay["x"]]) if replay else batch.x
-        targets = taxonomy.complete(torch.cat([batch.y, replay["y"]]) if replay else batch.y)  # (b + r, levels)
+        y = torch.cat([batch.y, replay["y"]]) if replay else batch.y
+        targets = self.net.targets(y, taxonomy)  # (b + r, levels)
 
         phi = {} if self.settings.heads == "linear" else {"phi": self.f0(batch.x)}
         if phi:
@@ -98,7 +102,7 @@ class HALO(Learner):
 
         self.net.grow(taxonomy)
         self.net.f.train(self.settings.batch_statistics)
-        output = self.net(augment(x, self.rng, self.setup.flip))
+        output = self.net(augment(x.to(self.net.device), self.rng, self.setup.flip))
         self.net.f.eval()
         again = output.rows(b, len(x))
         terms = {"linear": multi_ce(output.rows(0, b).logits, targets[:b], average)}
@@ -115,7 +119,7 @@ class HALO(Learner):
         if self.predla:
             self.predla.grow(taxonomy.levels)
         if replay and phi:
-            analytic = self.analytic(self.analytic.embed(replay["phi"]))
+            analytic = self.analytic(self.analytic.embed(replay["phi"].to(self.net.device)))
             terms["mixture"] = mixture_nll(self.mixture(again, analytic), targets[b:], average)
         self.net.step(torch.stack(list(terms.values())).sum())
 
@@ -160,7 +164,7 @@ class HALO(Learner):
     def matrices(self) -> dict[str, Tensor]:
         if not self.prototypes:
             return {}
-        return {f"prototypes.{level}": self.prototypes.distances(level) for level in self.prototypes.levels}
+        return {f"prototypes.{level}": self.prototypes.distances(level).cpu() for level in self.prototypes.levels}
 
     def components(self) -> dict[str, Stateful]:
         components: dict[str, Stateful] = {

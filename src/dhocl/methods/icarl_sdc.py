@@ -17,10 +17,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dhocl.core.devices import Device
 from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.nn.augment import augment
-from dhocl.nn.learner import Batch, Learner, PeriodicSettings, Setup, Stateful, TrainSettings
+from dhocl.nn.learner import Batch, Learner, Needs, PeriodicSettings, Setup, Stateful, TrainSettings
 from dhocl.nn.memory import Reservoir
 from dhocl.nn.network import Network, Output
 from dhocl.nn.snapshot import Snapshot
@@ -98,8 +99,9 @@ class Means:
     the last snapshot of the network.
     """
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, device: Device = "cpu") -> None:
         self._dim = dim
+        self._device = device
         self.rows: dict[int, Tensor] = {}  # level -> (C, d)
         self.counts: dict[int, Tensor] = {}  # level -> (C,)
         self.settled: dict[int, Tensor] = {}  # level -> (C,)
@@ -107,11 +109,11 @@ class Means:
 
     def grow(self, taxonomy: Taxonomy) -> None:
         for level, width in taxonomy.widths.items():
-            rows = self.rows.get(level, torch.zeros(0, self._dim))
+            rows = self.rows.get(level, torch.zeros(0, self._dim, device=self._device))
             if (missing := width - len(rows)) > 0:
                 self.rows[level] = F.pad(rows, (0, 0, 0, missing))
                 for numbers in (self.counts, self.settled):
-                    numbers[level] = F.pad(numbers.get(level, torch.zeros(0)), (0, missing))
+                    numbers[level] = F.pad(numbers.get(level, rows.new_zeros(0)), (0, missing))
 
     def observe(self, unit: Tensor, targets: Tensor) -> None:
         """Add samples of the stream, (b, d) and (b, levels). Means of exemplars do not change."""
@@ -133,7 +135,7 @@ class Means:
         for place, level in enumerate(sorted(self.rows)):
             rows = self.rows[level]
             fresh, came = node_means(unit, targets[:, place], len(rows))
-            anew = torch.isin(torch.arange(len(rows)), current[:, place]) & (came > 0)
+            anew = torch.isin(torch.arange(len(rows), device=rows.device), current[:, place]) & (came > 0)
             rows[anew] = fresh[anew]
             self.counts[level][anew] = torch.inf
 
@@ -154,7 +156,7 @@ class Means:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.rows, self.counts, self.settled = (
-            {int(level): tensors[name].clone() for level, tensors in state["levels"].items()}
+            {int(level): tensors[name].to(self._device, copy=True) for level, tensors in state["levels"].items()}
             for name in ("rows", "counts", "settled")
         )
         self.met = set(state["met"])
@@ -170,7 +172,10 @@ class ICaRL(Learner):
         self.net = Network(setup, settings)
         self.memory = Reservoir(setup.buffer, self.rng)
         self.old = Snapshot(self.net)
-        self.means = Means(self.net.f.dim)
+        self.means = Means(self.net.f.dim, self.net.device)
+
+    def needs(self, batch: int, samples: int) -> Needs:
+        return self.setup.replay_needs(batch, samples)
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.net.grow(taxonomy)
@@ -178,14 +183,14 @@ class ICaRL(Learner):
         self.memory.follow(taxonomy)
         items = self.memory.sample(self.setup.replay_batch)
         batches = [batch, Batch(items["x"], items["y"])] if items else [batch]
-        views = [augment(each.x, self.rng, self.setup.flip) for each in batches]
+        views = [augment(each.x.to(self.net.device), self.rng, self.setup.flip) for each in batches]
         outputs = self.net.each(views)
         loss = torch.zeros(())
         for x, output, each in zip(views, outputs, batches, strict=True):
             old = self.old(x).logits if self.old.taken else {}
-            loss = loss + binary_loss(output.logits, old, taxonomy.complete(each.y), self.settings.own_label)
+            loss = loss + binary_loss(output.logits, old, self.net.targets(each.y, taxonomy), self.settings.own_label)
         self.net.step(loss)
-        self.means.observe(F.normalize(outputs[0].features.detach()), taxonomy.complete(batch.y))
+        self.means.observe(F.normalize(outputs[0].features.detach()), self.net.targets(batch.y, taxonomy))
         self.means.met.update(batch.y.tolist())
         self.memory.insert(x=batch.x, y=batch.y)
         if self.settings.due(self.setup, self.memory.seen, len(batch.y)):
@@ -204,7 +209,8 @@ class ICaRL(Learner):
             paths, current = taxonomy.complete(items["y"]), taxonomy.complete(met)
             below = ((paths[:, None] == current) & (current != UNKNOWN)).any(2).any(1)  # a node in the current data
             if below.any():
-                self.means.renew(current, unit_features(self.net, items["x"][below]), paths[below])
+                exemplars = unit_features(self.net, items["x"][below])
+                self.means.renew(current.to(self.net.device), exemplars, paths[below].to(self.net.device))
         self.means.settle()
 
     @torch.no_grad()

@@ -70,9 +70,10 @@ class PrototypeHead:
         self._settings = settings
         self._rng = rng
         self.bank = GrowingRows(f"prototypes.{level}", shape, optimizer, settings.lr_prototypes)
-        self.met = torch.zeros(0, dtype=torch.bool)  # (C,) classes with at least one image
-        self.columns = torch.zeros(0, dtype=torch.long)  # (n,) classes with an image at the last snapshot
-        self.old = torch.zeros(0, *shape)  # (n, J, k) their unit prototypes at that time
+        device = optimizer.device
+        self.met = torch.zeros(0, dtype=torch.bool, device=device)  # (C,) classes with at least one image
+        self.columns = self.met.long()  # (n,) classes with an image at the last snapshot
+        self.old = torch.zeros(0, *shape, device=device)  # (n, J, k) their unit prototypes at that time
 
     @property
     def unit(self) -> Tensor:
@@ -88,21 +89,21 @@ class PrototypeHead:
             picked = self._rng.choice(len(own), j, replace=len(own) < j) if len(own) else None
             start = torch.from_numpy(self._rng.standard_normal((j, k))) if picked is None else own[picked]
             self.bank.extend(F.normalize(start, dim=1)[None])
-        self.met = torch.cat([self.met, torch.zeros(width - len(self.met), dtype=torch.bool)])
+        self.met = F.pad(self.met, (0, width - len(self.met)))
         self.met[columns[columns != UNKNOWN]] = True
 
     def shape(self, cosines: Tensor, columns: Tensor) -> Tensor:
         """0.8 cluster - 0.08 separation of the rows that have a label: (B, C, J), (B,)."""
         rows = columns != UNKNOWN
         if not rows.any():
-            return torch.zeros(())
+            return cosines.new_zeros(())
         cluster, separation = cluster_and_separation(2 - 2 * cosines[rows].amax(2), columns[rows])
         return self._settings.cluster * cluster - self._settings.separation * separation
 
     def drift(self, patches: Tensor) -> Tensor:
         """Similarity distillation against the snapshot of the prototypes: patches (B, P, k)."""
         if not len(self.columns):
-            return torch.zeros(())
+            return patches.new_zeros(())
         flat = patches.flatten(0, 1)
         now, before = (
             activation(flat @ bank.flatten(0, 1).t()).view(*patches.shape[:2], -1)  # (B, P, n*J)
@@ -119,7 +120,9 @@ class PrototypeHead:
         return {"met": self.met, "columns": self.columns, "old": self.old, "bank": self.bank.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.met, self.columns, self.old = (state[name].clone() for name in ("met", "columns", "old"))
+        self.met, self.columns, self.old = (
+            state[name].to(self.met.device, copy=True) for name in ("met", "columns", "old")
+        )
         self.bank.load_state_dict(state["bank"])
 
 
@@ -130,7 +133,8 @@ class PrototypeHeads:
         self._dim, self._settings, self._optimizer = dim, settings, optimizer
         self._rng = Rng(seed, "prototypes")
         self.levels: dict[int, PrototypeHead] = {}  # coarsest first
-        self.log_scale = nn.Parameter(torch.full((1,), math.log(settings.logit_scale)))  # no bias: softmax ignores it
+        log_scale = torch.full((1,), math.log(settings.logit_scale), device=optimizer.device)
+        self.log_scale = nn.Parameter(log_scale)  # no bias: softmax ignores it
         optimizer.add([("log_scale", self.log_scale)], settings.lr_prototypes)
 
     def grow(self, patches: Tensor, targets: Tensor, taxonomy: Taxonomy) -> None:
@@ -164,6 +168,7 @@ class ICICLE(ER):
     """ER with logits from prototypes."""
 
     settings: IcicleSettings
+    maps = True
 
     def __init__(self, setup: Setup, settings: IcicleSettings) -> None:
         setup.backbone.use_map(32)
@@ -180,7 +185,7 @@ class ICICLE(ER):
     def loss(self, batches: Sequence[Batch], taxonomy: Taxonomy) -> Tensor:
         batches = self.augmented(batches)
         outputs = self.outputs(batches)
-        paths = [taxonomy.complete(batch.y) for batch in batches]
+        paths = [self.net.targets(batch.y, taxonomy) for batch in batches]
         self.heads.grow(unit_patches(outputs[0].map), paths[0], taxonomy)
         with_logits, terms = [], []
         for output, targets in zip(outputs, paths, strict=True):

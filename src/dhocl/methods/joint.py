@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
-from dhocl.nn.learner import Batch, PeriodicSettings
+from dhocl.nn.learner import Batch, Needs, PeriodicSettings
 from dhocl.nn.memory import Everything, Memory
 
 
@@ -25,6 +25,9 @@ class Joint(ER):
 
     def make_memory(self) -> Memory:
         return Everything(0, self.rng)
+
+    def needs(self, batch: int, samples: int) -> Needs:
+        return super().needs(batch, samples)._replace(stored=samples)
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         stats = super().learn(batch, taxonomy)

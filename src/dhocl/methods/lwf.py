@@ -27,7 +27,7 @@ def distillation(student: dict[int, Tensor], teacher: dict[int, Tensor], tempera
 
     Logits (B, classes) per level. Levels with fewer than two old classes are skipped.
     """
-    terms = [torch.zeros(())]
+    terms = [next(iter(student.values())).new_zeros(())]
     for level, old in teacher.items():
         if old.shape[1] > 1:
             log_p = (student[level][:, : old.shape[1]] / temperature).log_softmax(1)

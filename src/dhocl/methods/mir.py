@@ -30,7 +30,7 @@ class MIR(ER):
             return []
         candidates = Batch(items["x"], items["y"])
         if len(candidates.y) > self.setup.replay_batch:
-            top = self.interference(batch, candidates, taxonomy).topk(self.setup.replay_batch).indices
+            top = self.interference(batch, candidates, taxonomy).topk(self.setup.replay_batch).indices.cpu()
             candidates = Batch(candidates.x[top], candidates.y[top])
         return [candidates]
 

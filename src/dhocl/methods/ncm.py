@@ -26,7 +26,7 @@ class NcmSettings(Settings):
 
 class NCM(ClosedForm):
     def __init__(self, setup: Setup, settings: NcmSettings) -> None:
-        super().__init__(setup, NodeSums(setup.backbone.dim))
+        super().__init__(setup, NodeSums(setup.backbone.dim, device=setup.backbone.device))
         self.settings = settings
 
     def solve(self, level: int, table: TreeTable) -> Affine:

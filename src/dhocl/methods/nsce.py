@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dhocl.core.devices import Device
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.methods.cbrs import ClassBalanced
 from dhocl.methods.er import ER, ReplaySettings
@@ -76,8 +77,9 @@ def confused_pairs(predicted: Tensor, targets: Tensor, threshold: float) -> list
 class NodePrototypes:
     """Running mean feature of every node, by level, and the number of old classes of each level."""
 
-    def __init__(self, dim: int, momentum: float) -> None:
+    def __init__(self, dim: int, momentum: float, device: Device = "cpu") -> None:
         self._dim = dim
+        self._device = device
         self._momentum = momentum
         self.rows: dict[int, Tensor] = {}  # level -> (C, d)
         self.images: dict[int, Tensor] = {}  # level -> (C,) number of images in each
@@ -85,18 +87,18 @@ class NodePrototypes:
 
     def grow(self, taxonomy: Taxonomy) -> None:
         for level, width in taxonomy.widths.items():
-            rows = self.rows.get(level, torch.zeros(0, self._dim))
+            rows = self.rows.get(level, torch.zeros(0, self._dim, device=self._device))
             if (missing := width - len(rows)) > 0:
                 self.old[level] = len(rows)
                 self.rows[level] = F.pad(rows, (0, 0, 0, missing))
-                self.images[level] = F.pad(self.images.get(level, torch.zeros(0)), (0, missing))
+                self.images[level] = F.pad(self.images.get(level, rows.new_zeros(0)), (0, missing))
             if taxonomy.merges:
-                self._merge(self.rows[level], self.images[level], taxonomy.ancestors(level, level))
+                self._merge(self.rows[level], self.images[level], taxonomy.ancestors(level, level).to(self._device))
 
     @staticmethod
     def _merge(rows: Tensor, images: Tensor, accepted: Tensor) -> None:
         """Merge prototypes of merged classes into those of their accepted classes: (C, d), (C,), (C,)."""
-        merged = (accepted != torch.arange(len(accepted))) & (images > 0)
+        merged = (accepted != torch.arange(len(accepted), device=accepted.device)) & (images > 0)
         for column in merged.nonzero()[:, 0].tolist():
             into = int(accepted[column])
             images[into] += images[column]
@@ -114,7 +116,7 @@ class NodePrototypes:
 
     def separation(self, features: Tensor, targets: Tensor) -> Tensor:
         """Σ_h of `separation` over rows labelled at h and nodes with a prototype; levels with one such node add 0."""
-        total = torch.zeros(())
+        total = features.new_zeros(())
         for place, level in enumerate(sorted(self.rows)):
             rows, met = targets[:, place] != UNKNOWN, self.images[level] > 0
             if rows.any() and met.sum() > 1:
@@ -129,8 +131,8 @@ class NodePrototypes:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.rows = {int(level): entry["rows"].clone() for level, entry in state.items()}
-        self.images = {int(level): entry["images"].clone() for level, entry in state.items()}
+        self.rows = {int(level): entry["rows"].to(self._device, copy=True) for level, entry in state.items()}
+        self.images = {int(level): entry["images"].to(self._device, copy=True) for level, entry in state.items()}
         self.old = {int(level): entry["old"] for level, entry in state.items()}
 
 
@@ -139,7 +141,7 @@ class NsCE(ER):
 
     def __init__(self, setup: Setup, settings: NsceSettings) -> None:
         super().__init__(setup, settings)
-        self.prototypes = NodePrototypes(self.net.f.dim, settings.momentum)
+        self.prototypes = NodePrototypes(self.net.f.dim, settings.momentum, self.net.device)
 
     def make_memory(self) -> Memory:
         return ClassBalanced(self.setup.buffer, self.rng)
@@ -161,7 +163,7 @@ class NsCE(ER):
         """Loss of the stream batch: the loss of the settings, the sparsity penalty and the separation."""
         batches = self.augmented(batches)
         (output,) = self.outputs(batches)
-        targets = taxonomy.complete(batches[0].y)
+        targets = self.net.targets(batches[0].y, taxonomy)
         self.prototypes.observe(output.features.detach(), targets)
         return (
             self.objectives([output], batches, taxonomy)
@@ -200,7 +202,7 @@ class NsCE(ER):
             outputs = self.outputs(augmented)
             self.net.step(self.objectives(outputs, augmented, taxonomy))
             answers = self.objective.probabilities(outputs[0].rows(0, len(slots)).logits)
-            predicted[torch.from_numpy(slots)] = torch.stack([p.argmax(1) for p in answers.values()], 1)
+            predicted[torch.from_numpy(slots)] = torch.stack([p.argmax(1) for p in answers.values()], 1).cpu()
         return predicted
 
     def tell_apart(self, level: int, pair: tuple[int, int], slots: np.ndarray, columns: Tensor, b: int) -> None:
@@ -209,9 +211,10 @@ class NsCE(ER):
         NsCE's code keeps the softmax over all classes and masks the loss, which equals the plain loss.
         """
         for part, batch in self.shuffled(slots, b):
-            z = self.net(augment(batch.x, self.rng, self.setup.flip)).logits[level][:, pair]
+            x = batch.x.to(self.net.device)
+            z = self.net(augment(x, self.rng, self.setup.flip)).logits[level][:, pair]
             second = columns[torch.from_numpy(part)] == pair[1]
-            self.net.step(F.cross_entropy(z, second.long()))
+            self.net.step(F.cross_entropy(z, second.long().to(z.device)))
 
     def shuffled(self, slots: np.ndarray, b: int) -> Iterator[tuple[np.ndarray, Batch]]:
         """The items of these slots in random order, in batches of b."""

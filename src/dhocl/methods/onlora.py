@@ -18,7 +18,7 @@ from dhocl.core.errors import InputError
 from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
-from dhocl.nn.learner import Batch, Setup, Stateful
+from dhocl.nn.learner import Batch, Needs, Setup, Stateful
 from dhocl.nn.memory import Memory, Reservoir
 from dhocl.nn.objectives import LossName
 
@@ -60,8 +60,8 @@ class LowRank(nn.Module):
 
     def __init__(self, weight: Tensor, rank: int) -> None:
         super().__init__()
-        self.A = nn.Parameter(torch.zeros(rank, weight[0].numel()))
-        self.B = nn.Parameter(torch.zeros(len(weight), rank))
+        self.A = nn.Parameter(weight.new_zeros(rank, weight[0].numel()))
+        self.B = nn.Parameter(weight.new_zeros(len(weight), rank))
         self.register_buffer("start", torch.zeros_like(self.A))  # initial A; the initial B is 0
 
     def forward(self, weight: Tensor) -> Tensor:
@@ -193,6 +193,13 @@ class OnLoRA(ER):
             return Hardest(min(self.settings.hard, self.setup.buffer), self.rng)
         return Reservoir(self.setup.buffer, self.rng)
 
+    def needs(self, batch: int, samples: int) -> Needs:
+        plain = super().needs(batch, samples)
+        if self.settings.memory == "reservoir":
+            return plain
+        stored = min(self.settings.hard, plain.stored)
+        return Needs(stored, self.objective.copies * (batch + stored))
+
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.follow(taxonomy)
         slots = self.memory.draw(self.setup.replay_batch)
@@ -204,10 +211,10 @@ class OnLoRA(ER):
         self.net.step(task + penalty)
 
         parts = [
-            relative_losses(output.rows(0, len(each.y)).logits, taxonomy.complete(each.y))
+            relative_losses(output.rows(0, len(each.y)).logits, self.net.targets(each.y, taxonomy))
             for output, each in zip(outputs, batches, strict=True)
         ]
-        losses = torch.cat(parts).detach()  # (b + replayed, levels)
+        losses = torch.cat(parts).detach().cpu()  # (b + replayed, levels)
         new, again = losses[: len(batch.y)], losses[len(batch.y) :]
         if len(slots):
             self.memory.columns["loss"][slots] = again.nanmean(1)

@@ -15,7 +15,7 @@ from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
 from dhocl.nn.augment import random_grayscale, resized_crop, rotated
 from dhocl.nn.heads.seeded import seeded
-from dhocl.nn.learner import Batch, Setup, Stateful, TrainSettings
+from dhocl.nn.learner import Batch, Needs, Setup, Stateful, TrainSettings
 from dhocl.nn.network import Network
 
 CLOSEST = 0.1  # lower limit of prototype distances, to bound 1 / distance
@@ -49,7 +49,7 @@ def equilibrium(a: Tensor, b: Tensor, temperature: float) -> Tensor:
     """OPE: contrastive loss of the prototypes (K, p) of two views; the positive is the same class in the other view."""
     z = F.normalize(torch.cat([a, b]))  # (2K, p)
     similarity = (z @ z.t() / temperature).fill_diagonal_(-torch.inf)
-    return F.cross_entropy(similarity, torch.arange(len(z)).roll(len(a)))
+    return F.cross_entropy(similarity, torch.arange(len(z), device=z.device).roll(len(a)))
 
 
 def level_equilibrium(a: Tensor, b: Tensor, targets: Tensor, temperature: float) -> Tensor:
@@ -60,12 +60,12 @@ def level_equilibrium(a: Tensor, b: Tensor, targets: Tensor, temperature: float)
         if len(classes) > 1:
             first, second = means.chunk(2, 1)
             terms.append(equilibrium(first, second, temperature))
-    return torch.stack(terms).mean() if terms else torch.zeros(())
+    return torch.stack(terms).mean() if terms else a.new_zeros(())
 
 
 def instance_contrast(similarity: Tensor, labels: Tensor) -> Tensor:
     """Mean over rows of -mean over rows of the same label of log softmax over all other rows: (n, n), (n,)."""
-    itself = torch.eye(len(labels), dtype=torch.bool)
+    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
     positive = (labels[:, None] == labels[None, :]) & ~itself
     log_p = similarity.masked_fill(itself, -torch.inf).log_softmax(1).masked_fill(~positive, 0)
     return -(log_p.sum(1) / positive.sum(1).clamp_min(1)).mean()
@@ -76,7 +76,7 @@ def mixed_ce(logits: dict[int, Tensor], first: Tensor, second: Tensor, share: Te
 
     The mean is over the rows with a class at h; a missing class adds 0. With share 0 this is multi-CE.
     """
-    total = torch.zeros(())
+    total = share.new_zeros(())
     for place, z in enumerate(logits.values()):
         y = torch.cat([first[:, place], second[:, place]])  # (2n,)
         nll = F.nll_loss(F.log_softmax(z, 1).repeat(2, 1), y, ignore_index=UNKNOWN, reduction="none")
@@ -88,12 +88,12 @@ def mixed_ce(logits: dict[int, Tensor], first: Tensor, second: Tensor, share: Te
 class Prototypes:
     """The projection to unit vectors (of 128 dimensions, or fewer if there are fewer features), and its prototypes.
 
-    Prototypes are the class means of the last replay batch. Classes that are not in it have no prototype.
+    Prototypes are the class means of the last replay batch, in main memory. Classes that are not in it have none.
     """
 
     def __init__(self, net: Network, lr: float, seed: int) -> None:
         self.width = min(128, net.f.dim)
-        self._linear = seeded(nn.Linear(net.f.dim, self.width), Rng(seed, "projection"))
+        self._linear = seeded(nn.Linear(net.f.dim, self.width), Rng(seed, "projection")).to(net.device)
         net.optimizer.add(((f"projection.{name}", p) for name, p in self._linear.named_parameters()), lr)
         self._last: dict[int, tuple[Tensor, Tensor]] = {}  # level -> classes (K,), means (K, p)
 
@@ -141,28 +141,38 @@ class OnPro(ER):
         self.settings = settings
         self.prototypes = Prototypes(self.net, settings.lr_heads, setup.seed)
 
+    def needs(self, batch: int, samples: int) -> Needs:
+        plain = super().needs(batch, samples)
+        return plain._replace(trained=(2 * self.settings.rotations + 1) * plain.trained)
+
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         self.follow(taxonomy)
         batches, mixes = [batch], [(batch, batch, torch.zeros(len(batch.y)))]
         if len(slots := self.memory.draw(self.setup.replay_batch)):
             batches.append(self.items(slots))
             mixes.append(self.mix(slots, taxonomy))
-        turns = [rotated(b.x, self.settings.rotations) for b in batches]
+        device = self.net.device
+        turns = [rotated(b.x.to(device), self.settings.rotations) for b in batches]
         pairs = [torch.cat([x, self.strong(x)]) for x in turns]  # (2 rotations n, 3, H, W) each
-        blends = [torch.lerp(a.x.float(), b.x.float(), share[:, None, None, None]) for a, b, share in mixes]
+        blends = [
+            torch.lerp(a.x.to(device).float(), b.x.to(device).float(), share.to(device)[:, None, None, None])
+            for a, b, share in mixes
+        ]
         outputs = self.net.each([*pairs, *map(self.strong, blends)])
 
         terms = []  # (3,) for each batch
         for own, (a, b, share), pair, blend in zip(batches, mixes, outputs, outputs[len(pairs) :], strict=False):
-            targets, z = taxonomy.complete(own.y), self.prototypes(pair.features)  # (n, levels), (2 rotations n, p)
+            targets = self.net.targets(own.y, taxonomy)  # (n, levels)
+            z = self.prototypes(pair.features)  # (2 rotations n, p)
             upright = z.view(2, -1, self.prototypes.width)[:, : len(own.y)]  # (2, n, p)
-            ce = mixed_ce(blend.logits, taxonomy.complete(a.y), taxonomy.complete(b.y), share)
+            first, second = (self.net.targets(side.y, taxonomy) for side in (a, b))
+            ce = mixed_ce(blend.logits, first, second, share.to(device))
             ope = level_equilibrium(upright[0], upright[1], targets, self.settings.prototype_temperature)
             terms.append(torch.stack([ce, self.instance(pair.features, z, own.y), ope]))
         loss = torch.stack(terms).sum(0)
         self.net.step(loss.sum())
         if len(batches) > 1:
-            self.prototypes.observe(upright.detach().mean(0), targets, taxonomy)  # of the last batch, the replay
+            self.prototypes.observe(upright.detach().mean(0).cpu(), targets.cpu(), taxonomy)  # of the replay batch
         self.memory.insert(x=batch.x, y=batch.y)
         return dict(zip(("loss.ce", "loss.instance", "loss.prototypes"), loss.tolist(), strict=True))
 
@@ -172,7 +182,7 @@ class OnPro(ER):
         start = self.rng.integers(features.shape[1] - self.prototypes.width + 1)
         part = F.normalize(features)[:, start : start + self.prototypes.width]
         turns = (y.max() + 1) * torch.arange(self.settings.rotations)
-        labels = (y + turns[:, None]).flatten().repeat(2)
+        labels = (y + turns[:, None]).flatten().repeat(2).to(z.device)
         return instance_contrast(z @ (z + part).t() / self.settings.instance_temperature, labels)
 
     def mix(self, slots: np.ndarray, taxonomy: Taxonomy) -> tuple[Batch, Batch, Tensor]:

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dhocl.core.devices import Device
 from dhocl.core.rng import Rng
 from dhocl.core.settings import Settings
 from dhocl.core.table import TreeTable
@@ -41,10 +42,10 @@ class Recent:
 
     training_only = True
 
-    def __init__(self, dim: int, size: int) -> None:
+    def __init__(self, dim: int, size: int, device: Device = "cpu") -> None:
         self._size = size
-        self.features = torch.zeros(0, dim)  # (n, d), before the projection
-        self.y = torch.zeros(0, dtype=torch.long)  # (n,) nodes
+        self.features = torch.zeros(0, dim, device=device)  # (n, d), before the projection
+        self.y = torch.zeros(0, dtype=torch.long, device=device)  # (n,) nodes
 
     def push(self, features: Tensor, y: Tensor) -> None:
         self.features = torch.cat([self.features, features])[-self._size :].clone()
@@ -61,18 +62,18 @@ class Recent:
         return {"features": self.features, "y": self.y}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.features, self.y = state["features"].clone(), state["y"].clone()
+        self.features, self.y = (state[name].to(self.y.device, copy=True) for name in ("features", "y"))
 
 
 class RanPAC(ClosedForm):
     statistics: Statistics
 
     def __init__(self, setup: Setup, settings: RanpacSettings) -> None:
-        super().__init__(setup, Statistics(settings.expansion))
+        super().__init__(setup, Statistics(settings.expansion, device=setup.backbone.device))
         self.settings = settings
-        self.recent = Recent(setup.backbone.dim, settings.window)
+        self.recent = Recent(setup.backbone.dim, settings.window, self.device)
         noise = Rng(setup.seed, "expansion").standard_normal((setup.backbone.dim, settings.expansion))
-        self._projection = torch.from_numpy(noise).float()
+        self._projection = torch.from_numpy(noise).float().to(self.device)
 
     def embed(self, x: Tensor) -> Tensor:
         return self._expand(super().embed(x))
@@ -82,12 +83,12 @@ class RanPAC(ClosedForm):
 
     @torch.no_grad()
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
-        self.recent.push(super().embed(batch.x), batch.y)
+        self.recent.push(super().embed(batch.x), batch.y.to(self.device))
         return super().learn(batch, taxonomy)
 
     @torch.no_grad()
     def forget(self, batch: Batch, taxonomy: Taxonomy) -> None:
-        self.recent.remove(super().embed(batch.x), batch.y)
+        self.recent.remove(super().embed(batch.x), batch.y.to(self.device))
         super().forget(batch, taxonomy)
 
     def solve(self, level: int, table: TreeTable) -> Affine:
@@ -96,7 +97,7 @@ class RanPAC(ClosedForm):
         known = columns != UNKNOWN
         ridge = best_ridge(self._expand(self.recent.features[known]), F.one_hot(columns[known], len(N)))
         W = solve(stable_factor(A.double(), ridge), M.double()) * (math.sqrt(len(N)) / self.settings.tau)
-        return Affine(W.float(), torch.zeros(len(N)))
+        return Affine(W.float(), torch.zeros_like(N))
 
     def components(self) -> dict[str, Stateful]:
         return {"recent": self.recent, **super().components()}
@@ -104,7 +105,7 @@ class RanPAC(ClosedForm):
 
 def best_ridge(phi: Tensor, targets: Tensor) -> float:
     """Of RIDGES, by the error on held-out rows; 1 if there are none. phi (n, D), targets (n, C)."""
-    held = torch.arange(len(phi)) % HELD_OUT == HELD_OUT - 1
+    held = torch.arange(len(phi), device=phi.device) % HELD_OUT == HELD_OUT - 1
     if not held.any():
         return 1.0
     phi, targets = phi.double(), targets.double()
@@ -117,7 +118,7 @@ def best_ridge(phi: Tensor, targets: Tensor) -> float:
 def stable_factor(A: Tensor, ridge: float) -> Tensor:
     """Lower Cholesky factor (D, D) of A + ridge I; a ridge below the rounding errors of A is raised."""
     for larger in RIDGES[RIDGES.index(ridge) : -1]:
-        L, failed = torch.linalg.cholesky_ex(A + larger * torch.eye(len(A), dtype=A.dtype))
+        L, failed = torch.linalg.cholesky_ex(A + larger * torch.eye(len(A), dtype=A.dtype, device=A.device))
         if not failed:
             return L  # type: ignore[no-any-return]
     return factor(A, RIDGES[-1])

@@ -15,7 +15,7 @@ from torch import Tensor
 from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
-from dhocl.nn.learner import Batch, PeriodicSettings
+from dhocl.nn.learner import Batch, Needs, PeriodicSettings
 from dhocl.nn.memory import Everything
 
 CHUNK = 128  # images in one forward pass
@@ -31,8 +31,8 @@ def cutout(x: Tensor, rng: Rng, share: float) -> Tensor:
     """(B, 3, H, W) with a grey square at a random centre, its side a share of the image's, clipped at the border."""
     inside = []
     for side in x.shape[2:]:
-        centre = torch.from_numpy(rng.integers(0, side, len(x)))  # (B,)
-        inside.append((torch.arange(side) - centre[:, None]).abs() * 2 < share * side)  # (B, side)
+        centre = torch.from_numpy(rng.integers(0, side, len(x))).to(x.device)  # (B,)
+        inside.append((torch.arange(side, device=x.device) - centre[:, None]).abs() * 2 < share * side)  # (B, side)
     return x.masked_fill((inside[0][:, :, None] & inside[1][:, None, :])[:, None], GREY)
 
 
@@ -131,6 +131,10 @@ class RM(ER):
     def make_memory(self) -> Rainbow:
         return Rainbow(0, self.rng)
 
+    def needs(self, batch: int, samples: int) -> Needs:
+        stored = min(samples, self.setup.buffer + self.settings.period(self.setup))
+        return super().needs(batch, samples)._replace(stored=stored)
+
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         stats = super().learn(batch, taxonomy)
         if self.settings.due(self.setup, self.memory.seen, len(batch.y)):
@@ -152,8 +156,9 @@ class RM(ER):
         votes = torch.empty((self.memory.size, len(PERTURBATIONS)), dtype=torch.int64)
         for slots in np.array_split(np.arange(self.memory.size), math.ceil(self.memory.size / CHUNK)):
             items = self.memory.read(slots)
+            x = items["x"].to(self.net.device)
             for place, perturb in enumerate(PERTURBATIONS):
-                p = self.predict(perturb(items["x"], self.rng))
+                p = self.predict(perturb(x, self.rng))
                 for level, rows, _ in taxonomy.by_level(items["y"]):
-                    votes[torch.from_numpy(slots)[rows], place] = p[level][rows].argmax(1)
+                    votes[torch.from_numpy(slots)[rows], place] = p[level][rows].argmax(1).cpu()
         return variation_ratio(votes)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from dhocl.core.settings import Settings
@@ -31,7 +30,7 @@ class SLDA(ClosedForm):
     statistics: Statistics
 
     def __init__(self, setup: Setup, settings: SldaSettings) -> None:
-        super().__init__(setup, Statistics(setup.backbone.dim))
+        super().__init__(setup, Statistics(setup.backbone.dim, device=setup.backbone.device))
         self.settings = settings
 
     def solve(self, level: int, table: TreeTable) -> Affine:
@@ -52,7 +51,7 @@ def covariance(statistics: Statistics, level: int, table: TreeTable) -> Tensor:
     """
     counts, sums = statistics.counts.filled.double(), statistics.sums.filled.double()
     means = sums / counts.clamp_min(1)[:, None]  # (nodes, D)
-    scatter = torch.zeros(statistics.dim, statistics.dim, dtype=torch.float64)
+    scatter = sums.new_zeros(statistics.dim, statistics.dim)
     for finer, gram in statistics.grams.items():
         here = table.node_levels[: len(counts)] == finer
         scatter += statistics.share(finer, level, table) * (gram - sums[here].t() @ means[here])

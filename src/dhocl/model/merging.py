@@ -9,7 +9,7 @@ from dhocl.core.joining import Contradiction, join
 from dhocl.model.model import Model
 from dhocl.nn.ledger import Ledger
 
-ALIKE = ("levels", "method", "backbone", "image_size", "flip", "settings")
+ALIKE = ("levels", "method", "backbone", "image_size", "flip", "settings", "precision")
 
 
 def merge(model: Model, other: Model) -> list[Contradiction]:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from dhocl.model.calibration import Calibration
 from dhocl.model.novelty import Novelty
 from dhocl.model.suggest import Looks, Suggestion, suggest
 from dhocl.nn import backbones
+from dhocl.nn.backbones import Precision
 from dhocl.nn.learner import Batch, Learner, Setup
 from dhocl.nn.ledger import REMEMBERED, Ledger, content_keys
 
@@ -47,6 +48,8 @@ class ModelConfig:
         samples: length of the stream; None if it is not known.
         delay: batches until the answer about a new class counts.
         calibrate: predict each batch before it is learned, and calibrate the probabilities by it.
+        precision: `bfloat16` computes the backbone in mixed precision, on GPUs that are faster with it. What is learned
+            stays in float32.
     """
 
     levels: tuple[str, ...]
@@ -61,6 +64,7 @@ class ModelConfig:
     samples: int | None = None
     delay: float = 0
     calibrate: bool = True
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         if isinstance(self.levels, str):
@@ -69,6 +73,7 @@ class ModelConfig:
         if not names or not all(names) or len(set(names)) < len(names):
             raise InputError(f"`levels` {self.levels!r}: different names, coarsest first")
         check_least("image_size", self.image_size, 1)
+        check_choice("precision", self.precision, get_args(Precision))
         for name in ("buffer", "replay_batch", "seed"):
             check_least(name, getattr(self, name), 0)
 
@@ -114,6 +119,8 @@ class Model:
         source: a knowledge source to ask about new classes that `tree` does not have.
         backbone: a network instead of the one that `config` names.
         curator: instead of one made from `tree`, `source` and `config.delay`, for experiments with wrong answers.
+        device: where it computes: `cpu`, `cuda`, `cuda:1`; `auto` is a GPU if there is one. It is not stored with the
+            model. Images, labels and beliefs are on the CPU.
 
     Example:
         >>> import torch
@@ -136,6 +143,7 @@ class Model:
         source: KnowledgeSource | None = None,
         backbone: nn.Module | None = None,
         curator: Curator | None = None,
+        device: str = "auto",
     ) -> None:
         settings = method_settings(config.method, config.settings)
         if backbone is None and config.backbone is None:
@@ -143,7 +151,8 @@ class Model:
         self.config = config
         self.tree = tree
         self.source = source
-        self.backbone = backbones.load(str(config.backbone) if backbone is None else backbone)
+        self.backbone = backbones.load(str(config.backbone) if backbone is None else backbone, device)
+        self.backbone.precision = config.precision
         setup = Setup(self.backbone, config.buffer, config.replay_batch, config.flip, config.seed, config.samples)
         self.learner: Learner = find_method(config.method).learner(setup, settings)  # type: ignore[call-arg]
         self.curator = curator or Curator(_joined(tree, source), config.delay, retry=source is not None)
@@ -170,6 +179,11 @@ class Model:
         stats = self.learner.learn(batch, self.taxonomy)
         self.ledger.add(batch.keys, y)
         return Observation(stats, before)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.backbone.device
 
     def forget(self, x: Tensor, labels: Sequence[Label]) -> None:
         """Undo `observe` for samples, all or none: the same images with the same labels, or others of the same class.
@@ -200,7 +214,7 @@ class Model:
     def beliefs(self, x: Tensor) -> Beliefs:
         """Calibrated predictions of images (B, 3, H, W) uint8, by level and over the known paths, and their novelty.
 
-        Also of `learner.frozen_features` of images.
+        Also of `frozen_features` of images.
         """
         if not len(self.taxonomy):
             raise InputError("nothing is learned yet: observe a batch first")
@@ -215,11 +229,16 @@ class Model:
         beliefs = self.beliefs(x)
         return beliefs.marginals() if decode == "path" else beliefs.levels
 
+    def frozen_features(self, x: Tensor) -> Tensor | None:
+        """(B, 3, H, W) uint8 -> (B, D) features that never change; None if the network is trained."""
+        phi = self.learner.frozen_features(x)
+        return None if phi is None else phi.cpu()
+
     def suggest(self, x: Tensor, count: int) -> list[Suggestion]:
         """Which of these images to label next, best first, and at which level (see `dhocl.model.suggest`).
 
         Args:
-            x: images (n, 3, H, W) uint8, or their `learner.frozen_features` (n, D).
+            x: images (n, 3, H, W) uint8, or their `frozen_features` (n, D).
             count: images to suggest, at most.
 
         A method that trains its network has no features that stay: similar images are those of similar predictions.
@@ -228,13 +247,15 @@ class Model:
             return []
         looks, features = [], []
         for part in torch.split(x, AT_ONCE):
-            phi = self.learner.frozen_features(part)
+            phi = self.frozen_features(part)
             beliefs = self.beliefs(part if phi is None else phi) if len(self.taxonomy) else None
             if phi is None:
                 phi = torch.ones(len(part), 1) if beliefs is None else beliefs.posterior.sqrt()
             looks.append(Looks.at(beliefs, len(part), len(self.config.levels)))
             features.append(phi)
-        return suggest(Looks.joined(looks), torch.cat(features), self.learner.learned(), count)
+        learned = self.learner.learned()
+        kept = None if learned is None else learned.cpu()
+        return suggest(Looks.joined(looks), torch.cat(features), kept, count)
 
     def revise(self, revision: Revision) -> None:
         """Change the tree by hand. What the tree refuses is an InputError."""
@@ -319,11 +340,18 @@ class Model:
 
     @classmethod
     def from_state(
-        cls, state: dict[str, Any], *, source: KnowledgeSource | None = None, backbone: nn.Module | None = None
+        cls,
+        state: dict[str, Any],
+        *,
+        source: KnowledgeSource | None = None,
+        backbone: nn.Module | None = None,
+        device: str = "auto",
     ) -> Model:
-        """A model from what `state_dict` returned. A source or backbone of your own must be given again."""
+        """A model from what `state_dict` returned, also on another device. A source or backbone of your own must be
+        given again.
+        """
         tree = Taxonomy.loads(state["tree"]) if state["tree"] is not None else None
-        model = cls(ModelConfig.from_json(state["config"]), tree=tree, source=source, backbone=backbone)
+        model = cls(ModelConfig.from_json(state["config"]), tree=tree, source=source, backbone=backbone, device=device)
         model.load_state_dict(state)
         return model
 
@@ -341,7 +369,7 @@ class Model:
 
     def _decode(self, p: dict[int, Tensor]) -> Beliefs:
         """Beliefs from the probabilities of the learner, calibrated unless it does that itself."""
-        merged = merge_synonyms(p, self.taxonomy)
+        merged = merge_synonyms({level: q.cpu() for level, q in p.items()}, self.taxonomy)
         if self.learner.coherent:
             return believe(merged, self.taxonomy, coherent=True)
         return self.calibration(merged, self.taxonomy)

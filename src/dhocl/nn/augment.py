@@ -35,7 +35,7 @@ def augment_each(batches: Sequence[Tensor], rng: np.random.Generator, flip: bool
     columns = (np.arange(width) + right).clip(0, width - 1)  # (B, W)
     columns = np.where(mirrored, columns[:, ::-1], columns)
     lines = (np.arange(b)[:, None] * height + rows) * width
-    pixels = (torch.from_numpy(lines)[:, :, None] + torch.from_numpy(columns)[:, None]).flatten()
+    pixels = (torch.from_numpy(lines)[:, :, None] + torch.from_numpy(columns)[:, None]).flatten().to(x.device)
     picked = x.permute(0, 2, 3, 1).reshape(-1, 3).index_select(0, pixels)  # 3 times as fast as x[...]
     return picked.view(b, height, width, 3).permute(0, 3, 1, 2)
 
@@ -58,13 +58,14 @@ def resized_crop(x: Tensor, rng: np.random.Generator, flip: bool, scale: tuple[f
     mirrored = rng.random(b) < 0.5 if flip else np.zeros(b, dtype=bool)
     theta[:, 0, 0] = np.where(mirrored, -across, across)
     theta[:, 1, 1] = down
-    return _warp(x.float(), torch.from_numpy(theta).float())
+    return _warp(x.float(), torch.from_numpy(theta).float().to(x.device))
 
 
 def random_grayscale(x: Tensor, rng: np.random.Generator, p: float) -> Tensor:
     """(B, 3, H, W) -> the same, each image in grayscale with probability p."""
     x = x.float()
-    return torch.where(torch.from_numpy(rng.random(len(x)) < p)[:, None, None, None], _gray(x), x)
+    chosen = torch.from_numpy(rng.random(len(x)) < p).to(x.device)
+    return torch.where(chosen[:, None, None, None], _gray(x), x)
 
 
 def rotated(x: Tensor, turns: int) -> Tensor:
@@ -82,7 +83,7 @@ def rand_augment(x: Tensor, rng: np.random.Generator, n: int = 3, magnitude: flo
     x = x.float().clone()
     for _ in range(n):
         drawn = torch.from_numpy(rng.integers(len(OPERATIONS), size=len(x)))
-        strength = torch.from_numpy(magnitude * rng.choice([-1.0, 1.0], len(x))).float()
+        strength = torch.from_numpy(magnitude * rng.choice([-1.0, 1.0], len(x))).float().to(x.device)
         for index in torch.unique(drawn).tolist():
             rows = (drawn == index).nonzero()[:, 0]
             x[rows] = OPERATIONS[index](x[rows], strength[rows]).clamp(0, 255)

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dhocl.core.devices import Device
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.nn.features import FrozenFeatures
@@ -33,14 +34,15 @@ class Tree:
 
     training_only = True
 
-    def __init__(self) -> None:
-        self.table = TreeTable.empty()
+    def __init__(self, device: Device = "cpu") -> None:
+        self._device = device
+        self.table = TreeTable.empty(device)
 
     def state_dict(self) -> dict[str, Any]:
         return self.table.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.table = TreeTable.from_state(state)
+        self.table = TreeTable.from_state(state, self._device)
 
 
 class ClosedForm(Learner):
@@ -54,7 +56,8 @@ class ClosedForm(Learner):
     def __init__(self, setup: Setup, statistics: NodeSums) -> None:
         self.f0 = FrozenFeatures(setup.backbone)
         self.statistics = statistics
-        self.tree = Tree()
+        self.device = setup.backbone.device
+        self.tree = Tree(self.device)
         self._solution: dict[int, Affine] | None = None
 
     @abstractmethod
@@ -70,14 +73,14 @@ class ClosedForm(Learner):
 
     @torch.no_grad()
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
-        self.tree.table = TreeTable.of(taxonomy)
-        self.statistics.add(self.embed(batch.x), batch.y, self.tree.table)
+        self.tree.table = TreeTable.of(taxonomy, self.device)
+        self.statistics.add(self.embed(batch.x), batch.y.to(self.device), self.tree.table)
         self._solution = None
         return {}
 
     @torch.no_grad()
     def forget(self, batch: Batch, taxonomy: Taxonomy) -> None:
-        self.statistics.remove(self.embed(batch.x), batch.y, self.tree.table)
+        self.statistics.remove(self.embed(batch.x), batch.y.to(self.device), self.tree.table)
         self._solution = None
 
     @torch.no_grad()

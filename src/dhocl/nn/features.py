@@ -32,13 +32,12 @@ class FrozenFeatures:
     @torch.no_grad()
     def __call__(self, pixels: Tensor) -> Tensor:
         """(B, 3, H, W) uint8 -> (B, dim)"""
-        features: Tensor = self.f0(pixels)[0]
-        return features
+        return self.f0.features(pixels)
 
     def kept(self, pixels: Tensor) -> Tensor:
         """The same, cached as long as the tensor exists and is not written to. Features (B, dim) are returned."""
         if pixels.ndim == 2:
-            return pixels
+            return pixels.to(self.f0.device)
         if pixels in self._kept:
             version, features = self._kept[pixels]
             if version == pixels._version:
@@ -71,6 +70,7 @@ class StageFeatures(FrozenFeatures):
         size = [max(1, round(self._side * side)) for side in pixels.shape[2:]]
         parts = []
         for part in torch.split(pixels, max(1, AT_ONCE // math.prod(size))):
+            part = part.to(self.f0.device)
             views = [part, part.flip(3)] if self._mirror else [part]
             parts.append(torch.stack([self._embed(_scaled(view, size)) for view in views]).mean(0))
         return torch.cat(parts)
@@ -85,7 +85,8 @@ class WeightedStages(StageFeatures):
     def __init__(self, backbone: Backbone, weight: float) -> None:
         super().__init__(backbone)
         weights = torch.tensor([*[weight] * (len(self.widths) - 1), 1.0])
-        self._scale = (weights / weights.norm()).repeat_interleave(torch.tensor(self.widths))
+        scale = (weights / weights.norm()).repeat_interleave(torch.tensor(self.widths))
+        self._scale = scale.to(backbone.device)
 
     def __call__(self, pixels: Tensor) -> Tensor:
         weighted: Tensor = self._scale * super().__call__(pixels)

@@ -31,6 +31,13 @@ class Batch:
         return content_keys(self.x)
 
 
+class Needs(NamedTuple):
+    """Images that take memory."""
+
+    stored: int = 0  # pixels, in main memory
+    trained: int = 0  # activations, in one backward pass
+
+
 class Setup(NamedTuple):
     """Arguments common to all methods."""
 
@@ -40,6 +47,10 @@ class Setup(NamedTuple):
     flip: bool  # horizontal flips preserve the class
     seed: int
     samples: int | None = None  # length of the stream; None: unknown
+
+    def replay_needs(self, batch: int, samples: int) -> Needs:
+        """Of plain replay, see `Learner.needs`."""
+        return Needs(min(self.buffer, samples), batch + min(self.buffer, self.replay_batch))
 
 
 @dataclass(frozen=True)
@@ -57,9 +68,13 @@ class PeriodicSettings(Settings):
 
     every: int = 0  # samples; 0: a tenth of the stream, or 500 if its length is unknown
 
+    def period(self, setup: Setup) -> int:
+        """Samples."""
+        return self.every or (500 if setup.samples is None else math.ceil(setup.samples / 10))
+
     def due(self, setup: Setup, seen: int, came: int) -> int:
         """How many periods ended with the last `came` of `seen` samples."""
-        every = self.every or (500 if setup.samples is None else math.ceil(setup.samples / 10))
+        every = self.period(setup)
         return seen // every - (seen - came) // every
 
 
@@ -110,6 +125,10 @@ class Learner(ABC):
             raise InputError(f"{type(self).__name__} can not forget samples: it has neither sums nor a memory of them")
         memory.follow(taxonomy)
         memory.remove(memory.find("x", batch.x, taxonomy.resolve(batch.y)))
+
+    def needs(self, batch: int, samples: int) -> Needs:
+        """How many images it has in memory, at most, in a stream of so many samples."""
+        return Needs()
 
     def foresee(self, x: Tensor) -> dict[int, Tensor]:
         """`predict` for a batch that is about to be learned. May lag behind by some batches where that saves work."""

@@ -1,4 +1,4 @@
-"""Which samples were learned, known by their content, so that one of them can be taken back.
+"""Which samples were learned, known by their content, so that one of them can be taken back. It is in main memory.
 
 A sample has no number of its own: the same image with the same label is the same sample. The newest samples are
 remembered; to forget an older one is refused.
@@ -40,8 +40,8 @@ class Ledger:
         self.nodes = torch.zeros(0, dtype=torch.long)  # (n,) labels as learned
 
     def add(self, keys: Tensor, nodes: Tensor) -> None:
-        self.keys = torch.cat([self.keys, keys])[-REMEMBERED:].clone()
-        self.nodes = torch.cat([self.nodes, nodes])[-REMEMBERED:].clone()
+        self.keys = torch.cat([self.keys, keys.cpu()])[-REMEMBERED:].clone()
+        self.nodes = torch.cat([self.nodes, nodes.cpu()])[-REMEMBERED:].clone()
 
     def absorb(self, other: Ledger, nodes: Tensor) -> None:
         """Remember the samples of another, too, as if they had come before; its nodes have become `nodes` (n,)."""
@@ -101,7 +101,8 @@ class TargetLedger(Ledger):
         self.added += len(keys)
         super().add(keys, nodes)
         self.serials = torch.cat([self.serials, serials])[-REMEMBERED:]
-        found = [(level, q != 0, q) for level, q in (targets or {}).items()]
+        on_cpu = {level: q.cpu() for level, q in (targets or {}).items()}
+        found = [(level, q != 0, q) for level, q in on_cpu.items()]
         if found:
             rows, columns = torch.cat([some.nonzero() for _, some, _ in found]).t()
             levels = torch.cat([torch.full((int(some.sum()),), level) for level, some, _ in found])

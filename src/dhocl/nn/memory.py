@@ -1,7 +1,8 @@
 """Replay memories.
 
-Items are stored in contiguous tensors, one per column: the image (uint8), the node of its label, its index in the
-stream, and further columns of a method. Targets are not stored: replayed labels are completed with the current tree.
+Items are stored in contiguous tensors in main memory, one per column: the image (uint8), the node of its label, its
+index in the stream, and further columns of a method. Targets are not stored: replayed labels are completed with the
+current tree.
 
 All batches have the same columns. Rows of floats may have a different width in each batch, as logits do when classes
 are added. Shorter rows are padded with NaN.
@@ -54,7 +55,7 @@ class Memory:
         """Offer a batch: columns of equal length, with the same names each time. Adds the column `arrived`."""
         n = len(items["y"])
         items["arrived"] = self.seen + torch.arange(n)
-        items = self._fitted({name: values.detach() for name, values in items.items()})
+        items = self._fitted({name: values.detach().cpu() for name, values in items.items()})
         rows, slots = self.admit(items)
         self.seen += n
         self.size = max(self.size, int(slots.max(initial=-1)) + 1)

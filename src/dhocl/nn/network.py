@@ -21,7 +21,7 @@ from dhocl.nn.optim import Optimizer
 class Output(NamedTuple):
     logits: dict[int, Tensor]  # (B, classes) per level, coarsest first
     features: Tensor  # (B, d)
-    map: Tensor  # (B, c, h, w)
+    map: Tensor  # (B, c, h, w); without channels if the network returns no maps
 
     def rows(self, start: int, end: int) -> Output:
         logits = {level: z[start:end] for level, z in self.logits.items()}
@@ -37,25 +37,46 @@ class Output(NamedTuple):
         return [self.rows(start, end) for start, end in pairwise(accumulate(sizes, initial=0))]
 
 
-class Network:
-    """f with a linear head per level. The backbone of the set-up becomes f and is trained in place."""
+def without_map(f: Backbone, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    """(B, 3, H, W) -> features (B, d), and a map (B, 0, 1, 1)."""
+    features = f.features(pixels)
+    return features, features[:, :0, None, None]
 
-    def __init__(self, setup: Setup, settings: TrainSettings) -> None:
+
+class Network:
+    """f with a linear head per level. The backbone of the set-up becomes f and is trained in place.
+
+    Args:
+        setup: with the backbone.
+        settings: learning rates.
+        maps: whether outputs have feature maps.
+    """
+
+    def __init__(self, setup: Setup, settings: TrainSettings, maps: bool = False) -> None:
         if not setup.backbone.takes_images:
             raise InputError(
                 "this method trains a network on images, and can not learn from feature vectors: use one on frozen "
                 "features, such as amber, acil, ncm, slda or ranpac"
             )
         self.f: Backbone = setup.backbone.eval()  # also in training: no dropout, no batch statistics
-        self.optimizer = Optimizer(settings.weight_decay)
+        self._maps = maps
+        self.optimizer = Optimizer(settings.weight_decay, self.f.device)
         self.optimizer.add(((f"f.{name}", p) for name, p in self.f.named_parameters()), settings.lr_backbone)
         self._rng = Rng(setup.seed, "heads")
         self.heads = LinearHeads(self.f.dim, self.optimizer, settings.lr_heads, self._rng)
 
     def __call__(self, pixels: Tensor) -> Output:
         """(B, 3, H, W) -> output of f and of the heads."""
-        features, feature_map = self.f(pixels)
+        features, feature_map = self.f(pixels) if self._maps else without_map(self.f, pixels)
         return Output(self.heads(features), features, feature_map)
+
+    @property
+    def device(self) -> torch.device:
+        return self.f.device
+
+    def targets(self, y: Tensor, taxonomy: Taxonomy) -> Tensor:
+        """(B,) nodes -> (B, levels) columns, -1 where unknown, where the outputs are."""
+        return taxonomy.complete(y).to(self.device)
 
     def each(self, batches: Sequence[Tensor]) -> list[Output]:
         """The outputs of several batches, in one forward pass."""

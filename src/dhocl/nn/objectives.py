@@ -75,7 +75,7 @@ class Contrastive(Objective):
         self.projection = seeded(
             nn.Sequential(nn.Linear(net.f.dim, net.f.dim), nn.ReLU(), nn.Linear(net.f.dim, 128)),
             Rng(seed, "projection"),
-        )
+        ).to(net.device)
         net.optimizer.add(((f"projection.{name}", p) for name, p in self.projection.named_parameters()), lr)
 
     def __call__(self, output: Output, targets: Tensor, taxonomy: Taxonomy) -> Tensor:

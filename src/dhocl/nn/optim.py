@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from dhocl.core.devices import Device
+
 
 def adamw_by_row(
     p: Tensor,
@@ -59,7 +61,8 @@ class Optimizer:
 
     training_only = True
 
-    def __init__(self, weight_decay: float) -> None:
+    def __init__(self, weight_decay: float, device: Device = "cpu") -> None:
+        self.device = device  # of the parameters
         self._weight_decay = weight_decay
         self._named: dict[str, nn.Parameter] = {}
         self._fixed = torch.optim.AdamW([{"params": []}], weight_decay=weight_decay, fused=True)

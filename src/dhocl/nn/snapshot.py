@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dhocl.nn.backbones import Backbone
 from dhocl.nn.heads.linear import Affine
-from dhocl.nn.network import Network, Output
+from dhocl.nn.network import Network, Output, without_map
 
 
 class Snapshot:
@@ -34,8 +34,8 @@ class Snapshot:
     def __call__(self, pixels: Tensor) -> Output:
         """(B, 3, H, W) -> output of the copied network, for the classes known at that time."""
         assert self._f is not None
-        features, feature_map = self._f(pixels)
-        return Output({level: head(features) for level, head in self._heads.items()}, features, feature_map)
+        features, no_map = without_map(self._f, pixels)
+        return Output({level: head(features) for level, head in self._heads.items()}, features, no_map)
 
     def _copy(self) -> Backbone:
         twin = copy.deepcopy(self._net.f)
@@ -53,6 +53,6 @@ class Snapshot:
             self._f = self._copy()
             self._f.load_state_dict(state["f"])
             self._heads = {
-                int(level): Affine(head["weight"].clone(), head["bias"].clone())
+                int(level): Affine(*(head[name].to(self._f.device, copy=True) for name in Affine._fields))
                 for level, head in state["heads"].items()
             }

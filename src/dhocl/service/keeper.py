@@ -39,6 +39,7 @@ class Keeper:
         self._place = os.stat(folder)
         self._journal = journal
         self._pace = pace
+        self._device = str(served.model.device)
         self._saved = served.applied  # last entry in the last checkpoint
         self._older = 0  # last entry in the one before, as far as known
         self.erasing = True  # something of a deleted observation may be on disk
@@ -97,7 +98,7 @@ class Keeper:
 
     def load(self) -> ServedModel:
         """The model of the last checkpoint."""
-        served = ServedModel.load(self._folder)
+        served = ServedModel.load(self._folder, self._device)
         if served is None:
             raise InputError(f"{self._folder} has no intact checkpoint: restore one")
         self._check_journal(served)

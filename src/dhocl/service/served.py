@@ -136,16 +136,16 @@ class ServedModel:
         return {"model": self.model.state_dict(), "batch": self.batch, "service": service}
 
     @classmethod
-    def load(cls, folder: Path) -> ServedModel | None:
+    def load(cls, folder: Path, device: str = "auto") -> ServedModel | None:
         """From the newest intact checkpoint of a service, a run or a saved classifier; None if there is none."""
         state = checkpoint.load_newest(folder)
-        return None if state is None else cls.from_state(state, folder)
+        return None if state is None else cls.from_state(state, folder, device)
 
     @classmethod
-    def from_state(cls, state: dict[str, Any], place: Path | str) -> ServedModel:
+    def from_state(cls, state: dict[str, Any], place: Path | str, device: str = "auto") -> ServedModel:
         """From the state of a checkpoint at `place`. InputError if it can not be used."""
         with usable(place, checkpoint.ADVICE):
-            served = cls(Model.from_state(state["model"]), state["batch"])
+            served = cls(Model.from_state(state["model"], device=device), state["batch"])
             if service := state.get("service"):
                 service = {"deleted": 0, "relabelled": 0} | service  # earlier versions had no corrections
                 for name in COUNTS:
@@ -204,7 +204,7 @@ class Snapshot:
 
     def frozen_features(self, x: Tensor) -> Tensor | None:
         """(n, 3, size, size) uint8 -> (n, D), the same in all snapshots; None if the network is trained."""
-        return self._reader.learner.frozen_features(x)
+        return self._reader.frozen_features(x)
 
     def suggest(self, x: Tensor, count: int) -> list[tuple[int, dict[str, Any]]]:
         """Rows of the images to label next, best first, with rank, scores and prediction.

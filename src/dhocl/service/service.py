@@ -118,9 +118,9 @@ class Service:
 
 def _opened(folder: Path, options: dict[str, Any], journal: Journal | None) -> ServedModel:
     """The model of a folder, or a new one, with a first checkpoint."""
-    served = ServedModel.load(folder / "checkpoints")
+    served = ServedModel.load(folder / "checkpoints", options.get("device", "auto"))
     if served is not None:
-        _check_same(served.model, dict(options), folder)
+        _check_same(served.model, {name: value for name, value in options.items() if name != "device"}, folder)
         return served
     if journal and journal.last:
         raise InputError(f"{folder} has a journal, but no intact checkpoint: restore one, or use another folder")

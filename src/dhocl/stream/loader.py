@@ -12,7 +12,7 @@ from torch import Tensor
 from dhocl.core.errors import InputError, check_least
 from dhocl.core.taxonomy import UNKNOWN, Label
 from dhocl.data.dataset import Dataset
-from dhocl.data.files import Files, read_ahead
+from dhocl.data.files import OnDemand, read_ahead
 
 
 class Stream:
@@ -56,11 +56,11 @@ class Stream:
     def digest(self) -> str:
         """Hash of order, labels and pixels: runs with the same hash learned from the same stream.
 
-        For images in files, their names and sizes are hashed instead of the pixels.
+        For files that are decoded on demand, their names and sizes are hashed instead of the pixels.
         """
         content = hashlib.blake2b(np.ascontiguousarray(self._table, dtype="<i8").tobytes(), digest_size=8)
         content.update(repr([tuple(label) for label in self._labels]).encode())
-        if isinstance(self._images, Files):
+        if isinstance(self._images, OnDemand):
             for mark in self._images.identity():
                 content.update(mark)
         else:

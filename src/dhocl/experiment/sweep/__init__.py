@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import torch
 
 from dhocl import data
 from dhocl.core.errors import InputError, check_choice, check_least
@@ -15,7 +16,7 @@ from dhocl.data import Selection, Source
 from dhocl.experiment.recipes import BASES, OPTIONAL, RECIPES, SEEDS, UNNAMED, Scale, Statistics, find_recipe
 from dhocl.experiment.sweep.events import Begun, Ended, Event, Underway
 from dhocl.experiment.sweep.folder import Job, PlannedRun, Statistic, SweepFolder, cells_of
-from dhocl.experiment.sweep.work import FAILED, cores
+from dhocl.experiment.sweep.work import FAILED, cores, places
 
 __all__ = [
     "FAILED",
@@ -62,7 +63,7 @@ def sweep(
         data: folder with the archives of the data sets.
         backbones: for rows of recipes that do not name one: `backbones` takes any number, `imagenet_h` needs one.
         engine: "local" for processes on this machine, "ray" for tasks on a Ray cluster.
-        workers: parallel runs; 0 for one per core, or on a cluster for as many as fit.
+        workers: parallel runs; 0 for one per GPU, or per core without one; on a cluster for as many as fit.
         address: of a running Ray cluster; None starts one on this machine.
 
     Returns:
@@ -166,4 +167,4 @@ def start(jobs: Sequence[Job], engine: str, workers: int, address: str | None) -
         return run_on_ray(jobs, workers, address)
     from dhocl.experiment.sweep.local import run_here
 
-    return run_here(jobs, min(workers or cores(), max(1, len(jobs))))
+    return run_here(jobs, places(workers, len(jobs), cores(), torch.cuda.device_count()))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from dhocl.core.cluster import connect
+from dhocl.core.cluster import connect, shares
 from dhocl.core.files import write_atomically
 from dhocl.core.process import prepare
 from dhocl.experiment.sweep.events import Begun, Ended, Event, Underway
@@ -37,9 +37,8 @@ def run_on_ray(jobs: Sequence[Job], workers: int, address: str | None) -> Iterat
 
 
 def _execute(ray: Any, jobs: Sequence[Job], workers: int, marks: set[str]) -> Iterator[Event]:
-    gpus = 1 if ray.cluster_resources().get("GPU") else 0
     board = ray.remote(num_cpus=0, max_restarts=-1)(ProgressBoard).remote()
-    task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=ATTEMPTS)(_task)
+    task = ray.remote(**shares(ray.cluster_resources()), max_retries=ATTEMPTS)(_task)
     waiting, tasks = list(jobs), dict[Any, Job]()
     begun: set[str] = set()
     while waiting or tasks:

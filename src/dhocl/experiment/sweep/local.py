@@ -14,21 +14,21 @@ from typing import Any
 from dhocl.core.process import call, prepare, return_freed_memory
 from dhocl.experiment.sweep.events import Begun, Ended, Event, Underway
 from dhocl.experiment.sweep.folder import Job
-from dhocl.experiment.sweep.work import cores, finish
+from dhocl.experiment.sweep.work import Place, finish
 
 
-def run_here(jobs: Sequence[Job], workers: int) -> Iterator[Event]:
-    """Execute all jobs, `workers` at a time. If a job fails or its process dies, the others continue.
+def run_here(jobs: Sequence[Job], places: Sequence[Place]) -> Iterator[Event]:
+    """Execute all jobs, one at a time at each place. If a job fails or its process dies, the others continue.
 
     Closing the iterator stops the workers. Finished runs are kept, and the others can resume from their checkpoints.
     """
     waiting = deque(jobs)
-    threads = max(1, cores() // workers)
+    free = deque(places)
     pool: list[Worker] = []
     try:
         while waiting or pool:
-            while waiting and len(pool) < workers:
-                pool.append(Worker.start(threads))
+            while waiting and free:
+                pool.append(Worker.start(free.popleft()))
                 yield pool[-1].send(waiting.popleft())
             wait([worker.pipe for worker in pool])
             for worker in [worker for worker in pool if worker.pipe.poll()]:
@@ -40,6 +40,7 @@ def run_here(jobs: Sequence[Job], workers: int) -> Iterator[Event]:
                     else:
                         worker.stop()
                         pool.remove(worker)
+                        free.append(worker.place)
     finally:
         for worker in pool:
             worker.process.terminate()
@@ -53,19 +54,20 @@ class Worker:
 
     process: SpawnProcess
     pipe: Connection
+    place: Place
     job: Job | None = None
 
     @classmethod
-    def start(cls, threads: int) -> Worker:
+    def start(cls, place: Place) -> Worker:
         context = mp.get_context("spawn")  # a forked process would share the parent's thread pools
         ours, theirs = context.Pipe()
         # Spinning threads would slow down the other workers.
-        environment = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
-        arguments = (environment, f"{__name__}:work", theirs, threads)
+        environment = {"OMP_NUM_THREADS": str(place.threads), "OMP_WAIT_POLICY": "PASSIVE"}
+        arguments = (environment, f"{__name__}:work", theirs, place)
         process = context.Process(target=call, args=arguments)  # not a daemon: it may start processes that decode
         process.start()
         theirs.close()  # so that the pipe closes when the process ends
-        return cls(process, ours)
+        return cls(process, ours, place)
 
     def send(self, job: Job) -> Event:
         self.job = job
@@ -86,9 +88,9 @@ class Worker:
         self.process.join()
 
 
-def work(pipe: Connection, threads: int) -> None:
+def work(pipe: Connection, place: Place) -> None:
     """Entry point of a worker process: execute the jobs that arrive through the pipe."""
-    prepare(threads)
+    prepare(place.threads)
 
     def report(*progress: int) -> None:
         try:
@@ -101,5 +103,5 @@ def work(pipe: Connection, threads: int) -> None:
             job: Job = pipe.recv()
         except (EOFError, KeyboardInterrupt):
             return
-        pipe.send(finish(job.config, job.folder, report))
+        pipe.send(finish(job.config, job.folder, report, place.device))
         return_freed_memory()

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from dhocl.core.files import InUseError, write_atomically
 from dhocl.experiment.config import RunConfig
@@ -18,7 +19,7 @@ FAILED = "FAILED"
 INTERVAL = 0.5  # seconds between progress reports
 
 
-def finish(config: RunConfig, folder: Path, report: Callable[[int, int], None]) -> str | None:
+def finish(config: RunConfig, folder: Path, report: Callable[[int, int], None], device: str = "auto") -> str | None:
     """Start or resume a run. Returns its traceback if it failed, which is also written to its folder.
 
     A run that another process works on is left to it. `report` is called with (samples learned, samples in total) every
@@ -30,7 +31,7 @@ def finish(config: RunConfig, folder: Path, report: Callable[[int, int], None]) 
     (folder / FAILED).unlink(missing_ok=True)
     try:
         reported = 0.0
-        for progress in run(config, folder, resume=bool(record.curve())):
+        for progress in run(config, folder, bool(record.curve()), device):
             if time.monotonic() - reported > INTERVAL:
                 reported = time.monotonic()
                 report(progress.samples, progress.total)
@@ -44,6 +45,28 @@ def finish(config: RunConfig, folder: Path, report: Callable[[int, int], None]) 
             write_atomically(folder / FAILED, problem.encode())
         return problem
     return None
+
+
+class Place(NamedTuple):
+    """Where a worker computes."""
+
+    device: str
+    threads: int
+
+
+def places(workers: int, jobs: int, cores: int, gpus: int) -> list[Place]:
+    """The workers of a machine: one per GPU, or one per core if there is none, but not more than jobs.
+
+    With `workers` as many as that. They share the GPUs, in turn, and the cores.
+
+    >>> places(workers=0, jobs=9, cores=8, gpus=2)
+    [Place(device='cuda:0', threads=4), Place(device='cuda:1', threads=4)]
+    >>> places(workers=0, jobs=9, cores=2, gpus=0)
+    [Place(device='cpu', threads=1), Place(device='cpu', threads=1)]
+    """
+    count = min(workers or gpus or cores, max(1, jobs))
+    threads = max(1, cores // count)
+    return [Place(f"cuda:{number % gpus}" if gpus else "cpu", threads) for number in range(count)]
 
 
 def cores() -> int:

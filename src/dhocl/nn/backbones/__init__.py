@@ -17,8 +17,9 @@ import torch
 from torch import nn
 
 from dhocl.core import outside
+from dhocl.core.devices import Device, find_device
 from dhocl.core.errors import InputError
-from dhocl.nn.backbones.base import IMAGENET_MEAN, IMAGENET_STD, Backbone, frozen
+from dhocl.nn.backbones.base import IMAGENET_MEAN, IMAGENET_STD, Backbone, Precision, frozen
 from dhocl.nn.backbones.efficientnet import efficientnet_lite0, efficientnet_lite2
 from dhocl.nn.backbones.hub import hub
 from dhocl.nn.backbones.parts import side_by_side
@@ -30,6 +31,7 @@ __all__ = [
     "IMAGENET_MEAN",
     "IMAGENET_STD",
     "Backbone",
+    "Precision",
     "find_backbone",
     "frozen",
     "load",
@@ -71,17 +73,18 @@ def find_backbone(backbone: str | Build) -> BackboneInfo:
     return BackboneInfo(build, outside.first_line(build))
 
 
-def load(backbone: str | Build | nn.Module) -> Backbone:
+def load(backbone: str | Build | nn.Module, device: Device = "auto") -> Backbone:
     """A backbone in evaluation mode: a name, a function without arguments that returns a network, or a network.
 
-    A network that is not a `Backbone` is wrapped, not copied; call `wrap` yourself to set its normalisation. The
-    backbone is on the GPU if there is one (CUDA_VISIBLE_DEVICES= hides it). Random weights are drawn from a fixed seed,
-    so loading twice gives the same network. The global generator is not changed.
+    A network that is not a `Backbone` is wrapped, not copied; call `wrap` yourself to set its normalisation. Random
+    weights are drawn from a fixed seed, so loading twice gives the same network. The global generator is not changed.
+    `device` is one of `dhocl.core.devices`.
     """
+    place = find_device(device)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         network = backbone if isinstance(backbone, nn.Module) else find_backbone(backbone).build()
     if not isinstance(network, nn.Module):
         raise InputError(f"{backbone} returned {type(network).__name__}, not an nn.Module")
     loaded = network if isinstance(network, Backbone) else wrap(network)
-    return loaded.to("cuda") if torch.cuda.is_available() else loaded
+    return loaded.to(place)

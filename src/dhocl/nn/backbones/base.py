@@ -6,7 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from dhocl.nn.backbones.parts import in_parts
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)  # per channel, on 0..1
 IMAGENET_STD = (0.229, 0.224, 0.225)
+Precision = Literal["float32", "bfloat16"]  # of the convolutions and products inside of a network
 POOLED = 768  # values of a stage that is pooled to several cells
 
 
@@ -81,10 +82,16 @@ class Backbone(nn.Module, ABC):
         self.maps = maps
         self.use_map(16)
         self.is_frozen = False
+        self.precision: Precision = "float32"
         self.batch_statistics = False  # in training mode, normalise by the batch and update the running averages
         self.meter = Meter()
         self.register_buffer("mean", 255 * torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", 255 * torch.tensor(std).view(1, 3, 1, 1), persistent=False)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes. What is learned of its features is kept there, too."""
+        return self.mean.device
 
     @abstractmethod
     def encode(self, x: Tensor) -> Encoded:
@@ -93,11 +100,15 @@ class Backbone(nn.Module, ABC):
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Pixels (B, 3, H, W), uint8 or float on 0..255 -> features (B, dim), map (B, map_dim, h, w).
 
-        The map has stride 16 or the nearest stride of the network (`use_map`). The network may be on a GPU; input and
-        output are on the CPU, like heads, memory and tree.
+        The map has stride 16 or the nearest stride of the network (`use_map`). Pixels may be on any device. The output
+        is on that of the network.
         """
         features, feature_map = self._on_pixels(lambda x: self.encode(x)[:2], pixels)
         return features, feature_map
+
+    def features(self, pixels: Tensor) -> Tensor:
+        """The same without the map, which is large."""
+        return self._on_pixels(lambda x: self.encode(x)[:1], pixels)[0]
 
     def pooled(self, pixels: Tensor) -> tuple[Tensor, ...]:
         """Pixels (B, 3, H, W) -> stages (B, width) pooled to `cells`, and last the features (B, dim)."""
@@ -115,10 +126,14 @@ class Backbone(nn.Module, ABC):
         self.meter.pixels += pixels[:, 0].numel() * (3 if torch.is_grad_enabled() and not self.is_frozen else 1)
 
         def normalised(part: Tensor) -> tuple[Tensor, ...]:
-            x = part.to(self.mean.device, self.mean.dtype)
-            return tuple(out.cpu() for out in encode((x - self.mean) / self.std))
+            x = part.to(self.device).to(self.mean.dtype)  # in this order: uint8 is a quarter of the bytes to move
+            x = (x - self.mean) / self.std
+            if self.precision == "float32":
+                return encode(x)
+            with torch.autocast(self.device.type, torch.bfloat16):
+                return tuple(out.float() for out in encode(x))
 
-        return in_parts(normalised, pixels) if self.mean.device.type == "cpu" else normalised(pixels)
+        return in_parts(normalised, pixels) if self.device.type == "cpu" else normalised(pixels)
 
     def train(self, mode: bool = True) -> Self:
         """Like `nn.Module.train`, but batch normalisation uses its stored statistics unless `batch_statistics` is set.

@@ -28,7 +28,7 @@ class Vectors(Backbone):
             got = "images" if pixels.shape[1] == 3 else f"shape {tuple(pixels.shape)}"
             raise InputError(f"this model takes vectors of {self.dim} numbers, got {got}: use learn_features")
         self.meter.pixels += len(pixels)
-        return encode(pixels.float())
+        return encode(pixels.to(self.device).float())
 
 
 def vectors(dim: str) -> Backbone:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dhocl.core.devices import Device
 from dhocl.core.errors import InputError
 from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
@@ -23,7 +24,7 @@ def rls_step(R: Tensor, W: Tensor, Phi: Tensor, Y: Tensor, sign: int = 1) -> Non
     In float32 the relative error is about 1e-7 |φ|² / γ at first and about 1e-6 after 10,000 updates, so R is never
     refactorised (docs/performance.md). Raises InputError if γ is so small that R is no longer positive definite.
     """
-    eye = torch.eye(len(Phi), dtype=R.dtype)
+    eye = torch.eye(len(Phi), dtype=R.dtype, device=R.device)
     U = R @ Phi.t()  # (D, b)
     L, failed = torch.linalg.cholesky_ex(torch.addmm(eye, Phi, U, alpha=sign))  # of S = I + ΦRΦᵀ (b, b)
     if failed:
@@ -37,10 +38,10 @@ def rls_step(R: Tensor, W: Tensor, Phi: Tensor, Y: Tensor, sign: int = 1) -> Non
 class AnalyticHead:
     """R and W of one level. W has spare rows, so adding rows one by one takes linear time in total."""
 
-    def __init__(self, dim: int, gamma: float, exposed_labels: bool = True) -> None:
+    def __init__(self, dim: int, gamma: float, exposed_labels: bool = True, device: Device = "cpu") -> None:
         self.width = 0
-        self.R = torch.eye(dim) / gamma
-        self._W = torch.zeros(8, dim)
+        self.R = torch.eye(dim, device=device) / gamma
+        self._W = torch.zeros(8, dim, device=device)
         self._exposed_labels = exposed_labels
         self.met: set[int] = set()  # columns with a label in an earlier batch
 
@@ -82,13 +83,21 @@ class AnalyticHeads:
     """
 
     def __init__(
-        self, dim: int, gamma: float, expansion: int, normalise: bool, rng: Rng, exposed_labels: bool = True
+        self,
+        dim: int,
+        gamma: float,
+        expansion: int,
+        normalise: bool,
+        rng: Rng,
+        exposed_labels: bool = True,
+        device: Device = "cpu",
     ) -> None:
+        self._device = device
         self._gamma = gamma
         self._exposed_labels = exposed_labels
         self._normalise = normalise
         noise = rng.standard_normal((dim, expansion))
-        self._expansion = torch.from_numpy(noise).float() if expansion else None
+        self._expansion = torch.from_numpy(noise).float().to(device) if expansion else None
         self._dim = expansion or dim
         self._levels: dict[int, AnalyticHead] = {}
 
@@ -120,7 +129,7 @@ class AnalyticHeads:
 
     def _level(self, level: int) -> AnalyticHead:
         if level not in self._levels:
-            self._levels[level] = AnalyticHead(self._dim, self._gamma, self._exposed_labels)
+            self._levels[level] = AnalyticHead(self._dim, self._gamma, self._exposed_labels, self._device)
         return self._levels[level]
 
     def state_dict(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dhocl.core.devices import Device
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 
@@ -25,17 +26,18 @@ def balance(N: Tensor, leaves: Tensor, exponent: float) -> Tensor:
 class Balance:
     """The factors of each level, by the samples so far and the tree of the last batch."""
 
-    def __init__(self, exponent: float) -> None:
+    def __init__(self, exponent: float, device: Device = "cpu") -> None:
         self._exponent = exponent
+        self._device = device
         self.N: dict[int, Tensor] = {}  # (C,) samples of each class
         self.factors: dict[int, Tensor] = {}  # (C,)
 
     def learn(self, targets: Tensor, taxonomy: Taxonomy, sign: int = 1) -> None:
         """Count samples, or with -1 no longer: targets (b, levels) columns, -1 where unknown."""
-        leaves = TreeTable.of(taxonomy).leaves  # (paths, levels)
+        leaves = TreeTable.of(taxonomy, targets.device).leaves  # (paths, levels)
         for place, (level, width) in enumerate(taxonomy.widths.items()):
             columns = targets[:, place]
-            old = self.N.get(level, torch.zeros(0))
+            old = self.N.get(level, torch.zeros(0, device=targets.device))
             came = torch.bincount(columns[columns != UNKNOWN], minlength=width)
             self.N[level] = F.pad(old, (0, width - len(old))) + sign * came
             self.factors[level] = balance(self.N[level], leaves[:, place], self._exponent)
@@ -48,5 +50,5 @@ class Balance:
         return {str(level): {"N": N, "factors": self.factors[level]} for level, N in self.N.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.N = {int(level): parts["N"].clone() for level, parts in state.items()}
-        self.factors = {int(level): parts["factors"].clone() for level, parts in state.items()}
+        self.N = {int(level): parts["N"].to(self._device, copy=True) for level, parts in state.items()}
+        self.factors = {int(level): parts["factors"].to(self._device, copy=True) for level, parts in state.items()}

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dhocl.core.devices import Device
 from dhocl.core.table import TreeTable
 from dhocl.nn.heads.ridge import Statistics
 
@@ -39,7 +40,8 @@ class Sample:
         vars(self).update(state)
 
     def _keep(self, marks: Tensor, phi: Tensor, y: Tensor) -> None:
-        marks, phi, y = torch.cat([self.marks, marks]), torch.cat([self.phi, phi]), torch.cat([self.y, y])
+        pairs = (self.marks, marks), (self.phi, phi), (self.y, y)
+        marks, phi, y = (torch.cat([kept, new.cpu()]) for kept, new in pairs)
         first = marks.argsort(stable=True)[: self.capacity]
         self.marks, self.phi, self.y = marks[first], phi[first], y[first]
 
@@ -50,10 +52,11 @@ class BulkSums:
     Args:
         dim: number of features D.
         sample: samples that are kept.
+        device: where statistics are summed up. The sample is in main memory.
     """
 
-    def __init__(self, dim: int, sample: int) -> None:
-        self.statistics = Statistics(dim, torch.float64)
+    def __init__(self, dim: int, sample: int, device: Device = "cpu") -> None:
+        self.statistics = Statistics(dim, torch.float64, device)
         self.sample = Sample(sample, dim)
         self.seen = 0
 
@@ -75,6 +78,14 @@ class BulkSums:
         self.statistics.join(other.statistics)
         self.sample.join(other.sample)
         self.seen += other.seen
+
+    def on_cpu(self) -> BulkSums:
+        """Itself, or a copy if it is elsewhere, to be sent to another machine."""
+        if self.statistics.device == torch.device("cpu"):
+            return self
+        found = BulkSums(self.statistics.dim, self.sample.capacity)
+        found.load_state_dict(self.state_dict())
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         return {"statistics": self.statistics.state_dict(), "sample": self.sample.state_dict(), "seen": self.seen}

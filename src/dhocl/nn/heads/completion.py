@@ -79,13 +79,13 @@ def complete(logits: dict[int, Tensor], y: Tensor, prior: dict[int, Tensor], tab
     found = {}
     for level, z in logits.items():
         width = table.width(level)
-        targets = torch.zeros(len(y), width, dtype=z.dtype)
+        targets = z.new_zeros(len(y), width)
         for coarser in table.levels[: table.levels.index(level)]:
             rows = own == coarser
             if rows.any():
                 parents = table.ancestors(level, coarser)
                 below = parents[None] == table.columns(y[rows], coarser)[:, None]
-                accepted = table.ancestors(level, level) == torch.arange(width)
+                accepted = table.ancestors(level, level) == torch.arange(width, device=y.device)
                 targets[rows] = soft_targets(prior[level][rows], z[rows], below & accepted, parents == UNKNOWN)
         found[level] = targets
     return found

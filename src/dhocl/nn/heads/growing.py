@@ -15,7 +15,7 @@ class GrowingRows:
 
     def __init__(self, name: str, shape: tuple[int, ...], optimizer: Optimizer, lr: float) -> None:
         self.name = name
-        self.parameter = nn.Parameter(torch.zeros((0, *shape)))
+        self.parameter = nn.Parameter(torch.zeros((0, *shape), device=optimizer.device))
         self._optimizer = optimizer
         optimizer.add([(name, self.parameter)], lr, grows=True)
 

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dhocl.core.devices import Device
+
 FEWEST = 30  # samples for a step
 CLEAR = 1.0  # standard errors by which a mean gradient must differ from 0
 STEP = 0.5  # of a log penalty, at first
@@ -31,9 +33,10 @@ class Penalties:
 
     training_only = True
 
-    def __init__(self, widths: Sequence[int], start: Sequence[float]) -> None:
-        self._widths = torch.tensor(widths)
-        self._start = torch.tensor(start).log()
+    def __init__(self, widths: Sequence[int], start: Sequence[float], device: Device = "cpu") -> None:
+        self._device = device
+        self._widths = torch.tensor(widths, device=device)
+        self._start = torch.tensor(start).log().to(device)
         self.log: dict[int, Tensor] = {}  # level -> (parts,)
         self._steps: dict[int, Tensor] = {}  # (parts,) length of the next step
         self._signs: dict[int, Tensor] = {}  # (parts,) of the last gradient that was clear
@@ -72,6 +75,6 @@ class Penalties:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.log = {int(level): parts["log"].clone() for level, parts in state.items()}
-        self._steps = {int(level): parts["step"].clone() for level, parts in state.items()}
-        self._signs = {int(level): parts["sign"].clone() for level, parts in state.items()}
+        self.log = {int(level): parts["log"].to(self._device, copy=True) for level, parts in state.items()}
+        self._steps = {int(level): parts["step"].to(self._device, copy=True) for level, parts in state.items()}
+        self._signs = {int(level): parts["sign"].to(self._device, copy=True) for level, parts in state.items()}

@@ -57,8 +57,8 @@ class PredLA:
     def grow(self, levels: list[int]) -> None:
         for level in levels:
             if level not in self._logits:
-                self._logits[level] = nn.Parameter(torch.zeros(2))
-                self._log_tau[level] = torch.zeros(2)
+                self._logits[level] = nn.Parameter(torch.zeros(2, device=self._optimizer.device))
+                self._log_tau[level] = torch.zeros(2, device=self._optimizer.device)
                 self._optimizer.add([(f"alpha.{level}", self._logits[level])], self._lr_alpha)
 
     def alpha(self, level: int) -> Tensor:
@@ -99,4 +99,4 @@ class PredLA:
         for level, tensors in state.items():
             with torch.no_grad():
                 self._logits[int(level)].copy_(tensors["alpha"])
-                self._log_tau[int(level)] = tensors["log_tau"].clone()
+                self._log_tau[int(level)] = tensors["log_tau"].to(self._optimizer.device, copy=True)

@@ -45,7 +45,7 @@ def cluster_and_separation(nearest: Tensor, columns: Tensor) -> tuple[Tensor, Te
     """
     cluster = nearest.gather(1, columns[:, None]).mean()
     if nearest.shape[1] == 1:
-        return cluster, torch.zeros(())
+        return cluster, torch.zeros_like(cluster)
     return cluster, nearest.scatter(1, columns[:, None], torch.inf).amin(1).mean()
 
 
@@ -98,7 +98,8 @@ class Prototypes:
         self.settings = settings
         self._optimizer = optimizer
         self._rng = Rng(seed, "prototypes")
-        self._adapter = _adapter(map_dim, settings, self._rng) if settings.adapter else nn.Identity()
+        adapter = _adapter(map_dim, settings, self._rng) if settings.adapter else nn.Identity()
+        self._adapter = adapter.to(optimizer.device)
         self._scale = 1.0 if settings.printed else settings.logit_scale
         self._size = settings.prototype_size if settings.adapter else map_dim
         optimizer.add(((f"adapter.{name}", p) for name, p in self._adapter.named_parameters()), settings.lr_prototypes)
@@ -147,7 +148,7 @@ class Prototypes:
     def _classification(self, patches: Tensor, directions: Tensor, targets: Tensor) -> Tensor:
         """Σ_h CE + w_c cluster - w_s separation over the rows labelled at h."""
         s = self.settings
-        total = torch.zeros(())
+        total = patches.new_zeros(())
         for place, level in enumerate(self.levels):
             rows = targets[:, place] != UNKNOWN
             if not rows.any():
@@ -166,7 +167,7 @@ class Prototypes:
         pairs = taxonomy.derived(f"pairs, {siblings=}", lambda: all_pairs(taxonomy, siblings))
         picked = self._choose(len(pairs.descendant))
         if not len(picked):
-            return torch.zeros(())
+            return torch.zeros((), device=self._optimizer.device)
         classes = torch.cat([pairs.ancestor[picked], pairs.descendant[picked], pairs.strangers(picked, self._rng)])
         banks = torch.cat([self._banks[level].parameter for level in self.levels])  # (classes of all levels, J, k)
         ancestor, own, negative = F.normalize(banks[classes], dim=2).chunk(3)  # (pairs, J, k)
@@ -177,7 +178,7 @@ class Prototypes:
         """Temporal drift of the cached prototypes: unit patches (N, k)."""
         levels = sorted(self._cached)
         if not levels:
-            return torch.zeros(())
+            return patches.new_zeros(())
         before = torch.cat([self._cached[level] for level in levels])  # (prototypes, k)
         banks = [self._banks[level].parameter.flatten(0, 1)[: len(self._cached[level])] for level in levels]
         picked = self._choose(len(before))
@@ -232,7 +233,8 @@ class Prototypes:
         self._adapter.load_state_dict(state["adapter"])
         for level, bank in state["banks"].items():
             self._bank(int(level)).load_state_dict(bank)
-        self._cached = {int(level): bank.clone() for level, bank in state["cached"].items()}
+        device = self._optimizer.device
+        self._cached = {int(level): bank.to(device, copy=True) for level, bank in state["cached"].items()}
         self._steps = state["steps"]
         self._rng.load_state_dict(state["rng"])
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy, cross_entropy
 
 from dhocl.core.decode import through
+from dhocl.core.devices import Device
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import UNKNOWN
 
@@ -141,23 +142,26 @@ class Reliability:
         self.shapes: dict[int, list[float]] = {}
         self.fitted_at = 0  # samples seen by then
 
-    def shape(self, level: int) -> Tensor:
+    def shape(self, level: int, device: Device = "cpu") -> Tensor:
         """(2,)"""
-        return torch.tensor(self.shapes.get(level, SHAPE))
+        return torch.tensor(self.shapes.get(level, SHAPE), device=device)
+
+    def betas(self, z: dict[int, Tensor]) -> Tensor:
+        """(levels,) β of the levels of z, where z is."""
+        return torch.tensor([self.beta(level) for level in z], device=next(iter(z.values())).device)
 
     def beta(self, level: int) -> float:
         return math.exp(self.log_beta.get(level, math.log(START)))
 
     def posterior(self, z: dict[int, Tensor], leaves: Tensor, placements: Placements) -> Tensor:
         """(B, paths) from outputs (B, C) per level."""
-        beta = torch.tensor([self.beta(level) for level in z])
-        return path_scores(z, beta, leaves, placements).softmax(1)
+        return path_scores(z, self.betas(z), leaves, placements).softmax(1)
 
     def probabilities(self, z: dict[int, Tensor], leaves: Tensor, placements: Placements) -> dict[int, Tensor]:
         """(B, C) per level, calibrated marginals, from outputs (B, C) per level."""
         widths = {level: outputs.shape[1] for level, outputs in z.items()}
         p = marginals(self.posterior(z, leaves, placements), leaves, widths, placements)
-        return {level: calibrated(q, self.shape(level)) for level, q in p.items()}
+        return {level: calibrated(q, self.shape(level, q.device)) for level, q in p.items()}
 
     def fit(self, z: dict[int, Tensor], y: Tensor, table: TreeTable, placements: Placements) -> None:
         """Fit to samples with outputs z (n, C) per level and labels y (n,), which are leaves of the tree.
@@ -167,7 +171,7 @@ class Reliability:
         if len(y) < FEWEST:
             return
         leaves, targets = table.leaves, table.paths[y]  # (paths, levels), (n, levels)
-        start = torch.tensor([math.log(self.beta(level)) for level in table.levels])
+        start = torch.tensor([math.log(self.beta(level)) for level in table.levels], device=y.device)
         log_beta = fit(z, own_path(y, table), leaves, placements, start)
         self.log_beta = dict(zip(table.levels, log_beta.tolist(), strict=True))
         widths = {level: table.width(level) for level in table.levels}
@@ -175,11 +179,12 @@ class Reliability:
         for place, level in enumerate(table.levels):
             rows = targets[:, place] != UNKNOWN
             if rows.sum() >= FEWEST:
-                self.shapes[level] = fit_shape(p[level][rows], targets[rows, place], self.shape(level)).tolist()
+                last = self.shape(level, y.device)
+                self.shapes[level] = fit_shape(p[level][rows], targets[rows, place], last).tolist()
 
     def gradients(self, z: dict[int, Tensor], y: Tensor, table: TreeTable, placements: Placements) -> dict[int, Tensor]:
         """(n, C) per level: of the negative log-likelihood of each label, by the outputs z. As for `fit`."""
-        beta = torch.tensor([self.beta(level) for level in z])
+        beta = self.betas(z)
         z = {level: outputs.detach().requires_grad_() for level, outputs in z.items()}
         with torch.enable_grad():
             score = path_scores(z, beta, table.leaves, placements)

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dhocl.core.devices import Device
 from dhocl.core.errors import InputError
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import UNKNOWN
@@ -39,7 +40,8 @@ class System(NamedTuple):
 
 def factor(A: Tensor, gamma: float | Tensor, name: str = "gamma") -> Tensor:
     """Lower Cholesky factor (D, D) of A + diag(γ), γ a number or (D,). `name` is that of the setting, for an error."""
-    L, failed = torch.linalg.cholesky_ex(A + torch.diag(torch.as_tensor(gamma, dtype=A.dtype).expand(len(A))))
+    diagonal = torch.as_tensor(gamma, dtype=A.dtype, device=A.device).expand(len(A))
+    L, failed = torch.linalg.cholesky_ex(A + torch.diag(diagonal))
     if failed:
         raise InputError(f"ridge regression: A is not positive definite; raise `settings` {name}")
     return L  # type: ignore[no-any-return]
@@ -106,8 +108,8 @@ class LeaveOneOut:
 class Rows:
     """A matrix that gains zero rows. It has spare ones, so adding rows one by one takes linear time in total."""
 
-    def __init__(self, *width: int, dtype: torch.dtype = torch.float32) -> None:
-        self._store = torch.zeros(0, *width, dtype=dtype)
+    def __init__(self, *width: int, dtype: torch.dtype = torch.float32, device: Device = "cpu") -> None:
+        self._store = torch.zeros(0, *width, dtype=dtype, device=device)
         self._size = 0
 
     @property
@@ -122,7 +124,7 @@ class Rows:
         self._size = max(self._size, size)
 
     def load(self, rows: Tensor) -> None:
-        self._store, self._size = rows.clone(), len(rows)
+        self._store, self._size = rows.to(self._store.device, copy=True), len(rows)
 
 
 class NodeSums:
@@ -131,15 +133,17 @@ class NodeSums:
     Args:
         dim: number of features D.
         dtype: of the sums.
+        device: where they are. Samples and trees must be there, too.
     """
 
     training_only = True
 
-    def __init__(self, dim: int, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, dim: int, dtype: torch.dtype = torch.float32, device: Device = "cpu") -> None:
         self.dim = dim
         self.dtype = dtype
-        self.sums = Rows(dim, dtype=dtype)  # (nodes, D) Σφ of the samples with this label
-        self.counts = Rows(dtype=dtype)  # (nodes,)
+        self.device = torch.device(device)
+        self.sums = Rows(dim, dtype=dtype, device=device)  # (nodes, D) Σφ of the samples with this label
+        self.counts = Rows(dtype=dtype, device=device)  # (nodes,)
 
     def grow(self, nodes: int) -> None:
         self.sums.grow(nodes)
@@ -149,12 +153,12 @@ class NodeSums:
         """Add samples: phi (b, D) with labels y (b,), nodes of the tree."""
         self.grow(len(table))
         self.sums.filled.index_add_(0, y, phi)
-        self.counts.filled.index_add_(0, y, torch.ones(len(y), dtype=self.dtype))
+        self.counts.filled.index_add_(0, y, torch.ones_like(y, dtype=self.dtype))
 
     def remove(self, phi: Tensor, y: Tensor, table: TreeTable) -> None:
         """Subtract samples that were added before. What has no sample left is exactly 0."""
         self.sums.filled.index_add_(0, y, phi, alpha=-1)
-        self.counts.filled.index_add_(0, y, torch.ones(len(y)), alpha=-1)
+        self.counts.filled.index_add_(0, y, torch.ones_like(y, dtype=self.dtype), alpha=-1)
         self.sums.filled[self.counts.filled == 0] = 0
 
     def at(self, level: int, table: TreeTable) -> tuple[Tensor, Tensor]:
@@ -162,8 +166,8 @@ class NodeSums:
         width, counts, sums = table.width(level), self.counts.filled, self.sums.filled
         columns = table.paths[: len(counts), table.levels.index(level)]
         known = columns != UNKNOWN
-        M = torch.zeros(width, self.dim, dtype=self.dtype).index_add_(0, columns[known], sums[known])
-        N = torch.zeros(width, dtype=self.dtype).index_add_(0, columns[known], counts[known])
+        M = sums.new_zeros(width, self.dim).index_add_(0, columns[known], sums[known])
+        N = counts.new_zeros(width).index_add_(0, columns[known], counts[known])
         return M, N
 
     def state_dict(self) -> dict[str, Any]:
@@ -177,8 +181,8 @@ class NodeSums:
 class Statistics(NodeSums):
     """The sums of all samples, with Gram matrices and soft targets."""
 
-    def __init__(self, dim: int, dtype: torch.dtype = torch.float32) -> None:
-        super().__init__(dim, dtype)
+    def __init__(self, dim: int, dtype: torch.dtype = torch.float32, device: Device = "cpu") -> None:
+        super().__init__(dim, dtype, device)
         self.grams: dict[int, Tensor] = {}  # label's level -> (D, D) Σφφᵀ
         self.soft: dict[int, System] = {}  # level -> of soft targets; its rows may be fewer than the classes
 
@@ -194,7 +198,7 @@ class Statistics(NodeSums):
         return self.grams.setdefault(level, self._square())
 
     def _square(self) -> Tensor:
-        return torch.zeros(self.dim, self.dim, dtype=self.dtype)
+        return torch.zeros(self.dim, self.dim, dtype=self.dtype, device=self.device)
 
     def remove(self, phi: Tensor, y: Tensor, table: TreeTable) -> None:
         super().remove(phi, y, table)
@@ -218,19 +222,19 @@ class Statistics(NodeSums):
         return self.soft[level]
 
     def join(self, other: Statistics) -> None:
-        """Add the sums of other samples, labelled with nodes of the same tree."""
+        """Add the sums of other samples, labelled with nodes of the same tree. They may be on another device."""
         self.grow(len(other.counts.filled))
-        self.sums.filled[: len(other.sums.filled)] += other.sums.filled
-        self.counts.filled[: len(other.counts.filled)] += other.counts.filled
+        self.sums.filled[: len(other.sums.filled)] += other.sums.filled.to(self.device)
+        self.counts.filled[: len(other.counts.filled)] += other.counts.filled.to(self.device)
         for level, gram in other.grams.items():
-            self._gram(level).add_(gram)
+            self._gram(level).add_(gram.to(self.device))
         for level, system in other.soft.items():
             for mine, part in zip(self._soft(level, len(system.N)), system, strict=True):
-                mine[: len(part)] += part
+                mine[: len(part)] += part.to(self.device)
 
     def moved(self, nodes: Tensor, columns: dict[int, Tensor], after: TreeTable) -> Statistics:
         """A copy for another tree: its nodes have become `nodes` (n,), its classes `columns` (C,) of each level."""
-        found = Statistics(self.dim)
+        found = Statistics(self.dim, device=self.device)
         found.grow(len(after))
         rows = nodes[: len(self.counts.filled)]
         found.sums.filled.index_add_(0, rows, self.sums.filled)
@@ -276,8 +280,8 @@ class Statistics(NodeSums):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self.grams = {int(level): gram.clone() for level, gram in state["grams"].items()}
+        self.grams = {int(level): gram.to(self.device, copy=True) for level, gram in state["grams"].items()}
         self.soft = {
-            int(level): System(**{name: part.clone() for name, part in system.items()})
+            int(level): System(**{name: part.to(self.device, copy=True) for name, part in system.items()})
             for level, system in state["soft"].items()
         }

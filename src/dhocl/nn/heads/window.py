@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dhocl.core.devices import Device
 from dhocl.core.settings import Settings
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import UNKNOWN
@@ -35,17 +36,19 @@ class Window:
     Args:
         dim: number of features D.
         settings: when and how labels are completed.
+        device: where samples are. Those that have left are in main memory.
     """
 
     training_only = True
 
-    def __init__(self, dim: int, settings: CompletionSettings) -> None:
+    def __init__(self, dim: int, settings: CompletionSettings, device: Device = "cpu") -> None:
         self._settings = settings
-        self.phi = torch.zeros(0, dim)  # (n, D)
-        self.y = torch.zeros(0, dtype=torch.long)  # (n,) nodes
+        self._device = device
+        self.phi = torch.zeros(0, dim, device=device)  # (n, D)
+        self.y = torch.zeros(0, dtype=torch.long, device=device)  # (n,) nodes
         self.targets: dict[int, Tensor] = {}  # level -> (up to n, C): later samples have none yet
-        self.recent = torch.zeros(0, dtype=torch.long)  # (m,) nodes of the last labels
-        self.keys = torch.zeros(0, dtype=torch.long)  # (max(n, m),) of the last samples, by content
+        self.recent = self.y  # (m,) nodes of the last labels
+        self.keys = self.y  # (max(n, m),) of the last samples, by content
         self.left = TargetLedger()  # samples that have left, with the soft targets that they were added with
         self.seen = 0
         self.new = 0  # samples since the last `refresh`
@@ -56,17 +59,17 @@ class Window:
     @property
     def times(self) -> Tensor:
         """(n,) places in the stream."""
-        return torch.arange(self.seen - len(self.y), self.seen)
+        return torch.arange(self.seen - len(self.y), self.seen, device=self._device)
 
     @property
     def recent_times(self) -> Tensor:
         """(m,)"""
-        return torch.arange(self.seen - len(self.recent), self.seen)
+        return torch.arange(self.seen - len(self.recent), self.seen, device=self._device)
 
     def push(self, phi: Tensor, y: Tensor, keys: Tensor) -> None:
         self.phi, self.y = torch.cat([self.phi, phi]), torch.cat([self.y, y])
         self.recent = torch.cat([self.recent, y])[-RECENT:]
-        self.keys = torch.cat([self.keys, keys])[-max(len(self.y), len(self.recent)) :]
+        self.keys = torch.cat([self.keys, keys.to(self._device)])[-max(len(self.y), len(self.recent)) :]
         self.seen += len(y)
         self.new += len(y)
 
@@ -119,7 +122,8 @@ class Window:
         self.recent = torch.cat([nodes[other.recent], self.recent])[-RECENT:]
         keys = torch.cat([other.keys, self.keys])
         self.keys = keys[len(keys) - max(len(self.y), len(self.recent)) :]
-        self.left.absorb(other.left, nodes, columns)
+        on_cpu = {level: become.cpu() for level, become in columns.items()}
+        self.left.absorb(other.left, nodes.cpu(), on_cpu)
         for name in ("seen", "advantage", "checked", "right"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -138,8 +142,8 @@ class Window:
             (place,) = self.left.find(torch.tensor([key]), torch.tensor([node]))
             assert place is not None, "it must be remembered"
             for level, (columns, values) in self.left.targets(place).items():
-                q = torch.zeros(1, len(statistics.soft[level].N))
-                q[0, columns] = -values
+                q = phi.new_zeros(1, len(statistics.soft[level].N))
+                q[0, columns] = -values.to(self._device)
                 statistics.add_soft(phi[None], q, level)
             self.left.remove([place])
         row = len(self.y) - age
@@ -221,18 +225,21 @@ class Window:
         return stats | ({"found_again": self.right / self.checked} if self.checked else {})
 
     def state_dict(self) -> dict[str, Any]:
-        state = {name: value for name, value in vars(self).items() if name != "_settings"}
+        state = {name: value for name, value in vars(self).items() if name not in ("_settings", "_device")}
         targets = {str(level): q for level, q in self.targets.items()}
         return state | {"targets": targets, "left": self.left.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         own = {name: v for name, v in state.items() if name not in ("targets", "left", "keys")}
-        vars(self).update({name: v.clone() if isinstance(v, Tensor) else v for name, v in own.items()})
-        self.targets = {int(level): q.clone() for level, q in state["targets"].items()}
-        self.keys = torch.zeros(max(len(self.y), len(self.recent)), dtype=torch.long)
+        vars(self).update({name: self._here(v) if isinstance(v, Tensor) else v for name, v in own.items()})
+        self.targets = {int(level): self._here(q) for level, q in state["targets"].items()}
+        self.keys = self.y.new_zeros(max(len(self.y), len(self.recent)))
         if len(state.get("keys", ())) == len(self.keys):  # earlier versions wrote none, so these can not be forgotten
             self.keys.copy_(state["keys"])
             self.left.load_state_dict(state["left"])
+
+    def _here(self, values: Tensor) -> Tensor:
+        return values.to(self._device, copy=True)
 
 
 def _without(rows: Tensor, place: int) -> Tensor:

@@ -15,11 +15,11 @@ def supcon(features: Tensor, columns: Tensor, temperature: float = 0.1) -> Tenso
     """
     rows = columns != UNKNOWN
     features, columns = features[rows], columns[rows]
-    itself = torch.eye(len(columns), dtype=torch.bool)
+    itself = torch.eye(len(columns), dtype=torch.bool, device=columns.device)
     positive = (columns[:, None] == columns[None, :]) & ~itself
     anchors = positive.any(1)
     if not anchors.any():
-        return torch.zeros(())
+        return features.new_zeros(())
     similarity = (features @ features.t() / temperature).masked_fill(itself, -torch.inf)
     log_p = (similarity.log_softmax(1))[anchors]
     positive = positive[anchors]
@@ -32,7 +32,7 @@ def hcon(features: Tensor, targets: Tensor, temperature: float = 0.1) -> Tensor:
     features (N, D) of unit length, both views of each image; targets (N, levels). Two images of the same class at a
     level are positives. Images without a class at a level are neither positives nor negatives there.
     """
-    total, finer = torch.zeros(()), torch.zeros(())
+    total, finer = features.new_zeros(()), features.new_zeros(())
     levels = targets.shape[1]
     for order, place in enumerate(reversed(range(levels)), 1):
         finer = torch.maximum(finer, supcon(features, targets[:, place], temperature))

@@ -42,7 +42,7 @@ def log_masses(logits: dict[int, Tensor], leaves: Leaves) -> dict[int, Tensor]:
     """log m (B, C) per level, m(c) = Σ exp z over the leaves at or below c; -inf for merged classes."""
     z = torch.cat(list(logits.values()), 1)[:, leaves.place]  # (B, n)
     masses = {}
-    for (level, head), columns in zip(logits.items(), leaves.paths.t(), strict=True):
+    for (level, head), columns in zip(logits.items(), leaves.paths.to(z.device).t(), strict=True):
         below = columns != UNKNOWN
         masses[level] = _log_sums(z[:, below], columns[below], head.shape[1])
     return masses
@@ -72,7 +72,7 @@ def hxe(
     a class changes when an intermediate class is added.
     """
     total = torch.zeros(())
-    anchored = torch.zeros(len(targets), dtype=torch.bool)
+    anchored = torch.zeros_like(targets[:, 0], dtype=torch.bool)
     parent = next(iter(logits.values())).new_zeros(len(targets))  # log m of the parent class of each anchored row
     for place, mass in enumerate(log_masses(logits, leaves(taxonomy)).values()):
         rows = (targets[:, place] != UNKNOWN).nonzero()[:, 0]
@@ -103,7 +103,7 @@ def soft_ce(
     for place, (level, z) in enumerate(logits.items()):
         rows = targets[:, place] != UNKNOWN
         if rows.any():
-            q = soft_labels(taxonomy.distances(level, targets[rows, place]), place + 1, beta)  # (n, C)
+            q = soft_labels(taxonomy.distances(level, targets[rows, place]).to(z.device), place + 1, beta)  # (n, C)
             divergence = F.kl_div(F.log_softmax(z[rows], dim=1), q, reduction="sum")
             total = total + averaged(divergence, targets[:, place], average)
     return total

@@ -36,7 +36,7 @@ def mixture_nll(probabilities: dict[int, Tensor], targets: Tensor, average: Aver
 
 def given_nll(probabilities: dict[int, Tensor], nodes: Tensor, taxonomy: Taxonomy) -> Tensor:
     """(n,) cross-entropy of each row at the level it was labelled at; probabilities (n, classes) per level."""
-    losses = torch.empty(len(nodes))
+    losses = next(iter(probabilities.values())).new_empty(len(nodes))
     for level, rows, columns in taxonomy.by_level(nodes):
         losses[rows] = -probabilities[level][rows, columns].clamp_min(1e-12).log()
     return losses
@@ -48,11 +48,11 @@ def js_consistency(logits: dict[int, Tensor], taxonomy: Taxonomy) -> Tensor:
     In a partial tree, p^h is restricted to classes with known children, p̂^h to those children, and both are
     renormalised. Levels with fewer than two such classes add 0. Both levels get gradients.
     """
-    total = torch.zeros(())
+    total = next(iter(logits.values())).new_zeros(())
     for coarse, fine, families in taxonomy.derived("families", lambda: _families(taxonomy)):
         p = logits[coarse][:, families.classes].softmax(1)  # (B, A)
         below = logits[fine][:, families.children].softmax(1)
-        q = torch.zeros_like(p).index_add(1, families.place, below)
+        q = torch.zeros_like(p).index_add(1, families.place.to(p.device), below)
         total = total + jensen_shannon(p, q).mean()
     return total
 
