@@ -170,7 +170,6 @@ def serve(
         "backbone": backbone,
         "image_size": image_size,
         "buffer": buffer,
-        "device": device,
     }
     limits = Limits(
         queue=queue,
@@ -190,13 +189,14 @@ def serve(
         from dhocl.service import on_ray
 
         token = read_token(token_file, host, protect_reading)
-        followed = on_ray.Followed(follow, limits, learner, token, protect_reading)
+        followed = on_ray.Followed(follow, limits, learner, token, protect_reading, device)
         return on_ray.start(followed, on_ray.parse_replicas(replicas or "1:4"), address or None, host, port)
 
     def opened(token: str | None) -> Service | Replica:
         if follow:
-            return Replica(source_of(follow, token), limits, learner)
-        return Service(model or Path("model"), given, limits, Pace(entries=checkpoint_every), source or [])
+            return Replica(source_of(follow, token), limits, learner, device)
+        pace = Pace(entries=checkpoint_every)
+        return Service(model or Path("model"), given | {"device": device}, limits, pace, source or [])
 
     return start(opened, host, port, token_file, protect_reading)
 

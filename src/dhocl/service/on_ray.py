@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from starlette.types import ASGIApp
 
-from dhocl.core.cluster import connect
+from dhocl.core.cluster import connect, shares
 from dhocl.core.errors import InputError
 from dhocl.core.process import prepare
 from dhocl.service.app import create_app
@@ -41,11 +41,12 @@ class Followed(NamedTuple):
     writer: str | None
     token: str | None
     protect_reading: bool
+    device: str = "auto"
 
     def build(self) -> ASGIApp:
         """The application, in a process of Ray."""
         prepare()
-        replica = Replica(source_of(self.follow, self.token), self.limits, self.writer)
+        replica = Replica(source_of(self.follow, self.token), self.limits, self.writer, self.device)
         return create_app(replica, self.token, self.protect_reading)
 
 
@@ -97,8 +98,9 @@ def _deployed(
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
         serve.start(proxy_location="EveryNode", http_options={"host": host, "port": port})
         try:
-            logger.info(Line("deploying", replicas=replicas[0], cores=int(ray.cluster_resources().get("CPU", 0))))
-            serve.run(_application(serve, followed.build, replicas), name=NAME, route_prefix="/")
+            resources = ray.cluster_resources()
+            logger.info(Line("deploying", replicas=replicas[0], cores=int(resources.get("CPU", 0))))
+            serve.run(_application(serve, followed.build, replicas, shares(resources)), name=NAME, route_prefix="/")
             yield
         finally:
             serve.delete(NAME) if address else serve.shutdown()
@@ -108,7 +110,7 @@ def _deployed(
         ray.shutdown()
 
 
-def _application(serve: Any, build: Callable[[], ASGIApp], replicas: tuple[int, int]) -> Any:
+def _application(serve: Any, build: Callable[[], ASGIApp], replicas: tuple[int, int], share: dict[str, int]) -> Any:
     least, most = replicas
 
     def application() -> ASGIApp:  # Ray Serve takes a function, and calls it in each replica
@@ -118,7 +120,7 @@ def _application(serve: Any, build: Callable[[], ASGIApp], replicas: tuple[int, 
     deployment = serve.deployment(
         name="replica",
         max_ongoing_requests=ONGOING,
-        ray_actor_options={"num_cpus": 1},
+        ray_actor_options=share,
         **({"autoscaling_config": scaling} if least < most else {"num_replicas": least}),
     )
     return deployment(serve.ingress(application)()).bind()

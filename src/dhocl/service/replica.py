@@ -39,17 +39,19 @@ class Replica:
         source: of the checkpoints. If it can not be reached yet, the constructor waits.
         limits: of requests.
         writer: address that refused writes name; None if it is not known.
+        device: where it computes.
     """
 
     learns = False
     metrics_model, health_model = schema.ReplicaMetrics, schema.ReplicaHealth
 
-    def __init__(self, source: Source, limits: Limits, writer: str | None) -> None:
+    def __init__(self, source: Source, limits: Limits, writer: str | None, device: str = "auto") -> None:
         self.limits = limits
         self.writer = writer
         self.live = Live()
         self.measures = Measures(self.metrics)
         self._source = source
+        self._device = device
         self._stopping = Event()
         self._thread = Thread(target=self._run, name="follower")
         self._problem: str | None = None
@@ -57,7 +59,7 @@ class Replica:
         self._checked = time.monotonic()  # time of the last look that succeeded
         first = self._first()
         self._seen = first.name  # the last one that was found, also if it can not be used
-        self._current = _loaded(first, source.address)
+        self._current = _loaded(first, source.address, device)
         self.ranks = self._current.snapshot.ranks
         self.image_size = self._current.image_size
 
@@ -105,7 +107,7 @@ class Replica:
             self._saw(look)
             if look.found:
                 self._seen = look.found.name
-                self._use(_loaded(look.found, self._source.address))
+                self._use(_loaded(look.found, self._source.address, self._device))
         except (UnavailableError, InputError, OSError) as error:
             self._report(str(error))
         except Exception as error:
@@ -172,7 +174,7 @@ class Replica:
         self._problem = problem
 
 
-def _loaded(found: Checkpoint, address: str) -> Current:
-    served = ServedModel.from_state(found.state, address)
+def _loaded(found: Checkpoint, address: str, device: str) -> Current:
+    served = ServedModel.from_state(found.state, address, device)
     config = served.model.config
     return Current(found.name, Snapshot(served), found.made, config.image_size, config.method)
