@@ -34,7 +34,7 @@ from dhocl.nn.ledger import ROUNDING
 from dhocl.nn.memory import Reservoir
 
 GROWTH = 8  # reliabilities are fitted again when the stream has grown by an eighth
-ROUNDS = 10  # of fits after a data set was learned at once
+ROUNDS = 10  # of fits after a data set was learned at once, or another model was merged
 LATE = 32  # in a long stream, labels are completed when it has grown by a thirty-second
 
 
@@ -170,8 +170,13 @@ class Amber(Learner):
         z = {level: readout(phi) for level, readout in solution.readouts.items()}
         return self.reliability.probabilities(z, solution.leaves, solution.placements)
 
+    def _settle(self) -> None:
+        """Fit to many samples that came at once what else is fitted now and then."""
+        for _ in range(ROUNDS):
+            self._refit()
+        self._solution = self._foresight = None
+
     def _refit(self) -> None:
-        """Fit what is fitted now and then."""
         if self.settings.doubt:
             self.tree.doubt(doubts(self.statistics, self.tree.known, self.penalties))
         self._fit(self.tree.trusted)
@@ -256,9 +261,7 @@ class Amber(Learner):
         self.window.seen += sums.seen
         sample = Reservoir.holding(sums.sample.seen, phi=sums.sample.phi, y=sums.sample.y)
         self.memory.absorb(sample, torch.arange(len(taxonomy)))
-        for _ in range(ROUNDS):
-            self._refit()
-        self._solution = self._foresight = None
+        self._settle()
 
     def absorb(self, other: Self, nodes: Tensor, taxonomy: Taxonomy) -> None:
         """Sums are added. Samples in the window of the other are completed by what it knows, and added."""
@@ -274,8 +277,7 @@ class Amber(Learner):
         self.memory.absorb(other.memory, nodes.cpu())
         self.penalties.absorb(other.penalties, weight)
         self.reliability.absorb(other.reliability, weight)
-        self._refit()
-        self._solution = self._foresight = None
+        self._settle()
 
     def strip(self) -> None:
         self.statistics, _ = self._closed()
