@@ -59,9 +59,9 @@ def test_only_entry_points_change_the_process() -> None:
     users = {str(p.relative_to(root)) for p in root.rglob("*.py") if "dhocl.core.process" in p.read_text()}
     changing = {str(p.relative_to(root)) for p in root.rglob("*.py") if "torch.backends" in p.read_text()}
     assert changing == {"core/process.py"}
-    commands = {f"cli/{name}.py" for name in ("evaluate", "learn", "predict", "run", "suggest")}
+    commands = {f"cli/{name}.py" for name in ("bench", "evaluate", "learn", "predict", "run", "suggest")}
     workers = {"bulk/on_ray.py", "experiment/sweep/cluster.py", "experiment/sweep/local.py"}
-    assert users == commands | workers | {"service/server.py"}
+    assert users == commands | workers | {"service/server.py", "service/on_ray.py"}
 
 
 def test_a_call_sets_the_environment_before_the_function_is_imported() -> None:

@@ -140,11 +140,11 @@ def test_bodies_held_at_once_are_bounded(tmp_path: Path, monkeypatch: pytest.Mon
 def test_token_files_that_are_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "t").write_bytes(content)
     with pytest.raises(InputError, match="--token-file"):
-        read_token(tmp_path / "t")
+        read_token(tmp_path / "t", "127.0.0.1", protect_reading=False)
     with pytest.raises(InputError, match="can not be read"):
-        read_token(tmp_path / "missing")
+        read_token(tmp_path / "missing", "127.0.0.1", protect_reading=False)
 
 
 def test_a_token_file_may_end_in_a_newline(tmp_path: Path) -> None:
     (tmp_path / "t").write_text(TOKEN + "\n")
-    assert read_token(tmp_path / "t") == TOKEN
+    assert read_token(tmp_path / "t", "127.0.0.1", protect_reading=False) == TOKEN

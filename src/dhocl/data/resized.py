@@ -30,7 +30,11 @@ class Resized:
 
     def __getitem__(self, rows: Tensor) -> Tensor:
         """(n,) indices -> (n, 3, size, size) uint8"""
-        return channels_first(self.pick(rows.numpy()).decoded())
+        return channels_first(self(rows.numpy()))
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        """(n,) indices -> (n, size, size, 3) uint8"""
+        return self.pick(rows).decoded()
 
     @cached_property
     def _rows(self) -> np.ndarray:
