@@ -26,6 +26,7 @@ def test_a_lost_node_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     broken.write_bytes(b"no image")
     here = learned(tmp_path / "here", data)
     monkeypatch.setattr(on_ray, "LEAST", 6)
+    monkeypatch.setattr(on_ray, "MOST", 6)
     monkeypatch.setattr(on_ray, "FAN", 2)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:

@@ -8,6 +8,7 @@ wherever they are made, so nothing is counted twice.
 from __future__ import annotations
 
 import logging
+import math
 import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,19 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from dhocl.bulk.learning import Engine
+from dhocl.bulk.learning import EVERY
 from dhocl.bulk.work import Part, Row, Task, Worker
 from dhocl.core.cluster import connect, shares
 from dhocl.core.process import prepare
 
 FAN = 8  # parts that are added at once
-LEAST, MOST = 64, 4096  # images of a part
+LEAST, MOST = 64, 16_384  # images of a part: its sums are 58 MB for each rank, and more with the classes
 
 Table = dict[str, np.ndarray]  # columns of a batch
 
 
 @contextmanager
-def ray_engine(address: str | None, workers: int) -> Iterator[Engine]:
+def ray_engine(address: str | None, workers: int) -> Iterator[RayEngine]:
     """An engine on the cluster at `address`, or on one started here; at most `workers` actors (0: one per GPU or core).
 
     Images must have the same path on every node.
@@ -35,7 +36,7 @@ def ray_engine(address: str | None, workers: int) -> Iterator[Engine]:
     ray = connect(address, workers)
     try:
         with _quiet():
-            yield lambda model, task, rows: _sum_up(ray, model, task, rows, workers)
+            yield RayEngine(ray, workers)
     finally:
         ray.shutdown()
 
@@ -56,24 +57,47 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(before[1])
 
 
-def _sum_up(ray: Any, model: dict[str, Any], task: Task, rows: Sequence[Row], workers: int) -> Iterator[Part]:
-    import ray.data
+class RayEngine:
+    """Sums up on a cluster that is connected, by at most `workers` actors (0: one per core, or per GPU)."""
 
-    resources = ray.cluster_resources()
-    share = shares(resources)
-    most = workers or max(1, int(resources["GPU" if share["num_gpus"] else "CPU"]))
-    size = min(MOST, max(LEAST, len(rows) // (4 * most)))
-    chunks = [pickle.dumps(rows[start : start + size]) for start in range(0, len(rows), size)]
-    shared = ray.put(model)  # it must live as long as actors may be started again
-    parts = ray.data.from_items([{"rows": chunk} for chunk in chunks], override_num_blocks=len(chunks)).map_batches(
-        RayWorker,
-        batch_size=1,
-        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=min(most, len(chunks))),
-        **share,
-        fn_constructor_args=(shared, task),
-    )
-    for row in parts.map_batches(_joined, batch_size=FAN).iter_rows():
-        yield pickle.loads(row["part"])
+    def __init__(self, ray: Any, workers: int) -> None:
+        resources = ray.cluster_resources()
+        self._ray = ray
+        self._share = shares(resources)
+        self._actors = workers or max(1, int(resources["GPU" if self._share["num_gpus"] else "CPU"]))
+
+    @property
+    def every(self) -> int:
+        """Images between two times that sums are saved: enough for several parts of each actor."""
+        return max(EVERY, 2 * MOST * self._actors)
+
+    def __call__(self, model: dict[str, Any], task: Task, rows: Sequence[Row]) -> Iterator[Part]:
+        import ray.data
+
+        size = part_size(len(rows), self._actors)
+        chunks = [pickle.dumps(rows[start : start + size]) for start in range(0, len(rows), size)]
+        shared = self._ray.put(model)  # it must live as long as actors may be started again
+        parts = ray.data.from_items([{"rows": chunk} for chunk in chunks], override_num_blocks=len(chunks)).map_batches(
+            RayWorker,
+            batch_size=1,
+            compute=ray.data.ActorPoolStrategy(size=min(self._actors, len(chunks)), max_tasks_in_flight_per_actor=1),
+            num_cpus=self._share["num_cpus"],
+            num_gpus=self._share["num_gpus"],
+            fn_constructor_args=(shared, task),
+        )
+        # Ray Data would keep a core free for sums, which take little, and start fewer actors.
+        for row in parts.map_batches(_joined, batch_size=FAN, num_cpus=0).iter_rows():
+            yield pickle.loads(row["part"])
+
+
+def part_size(images: int, actors: int) -> int:
+    """Images of a part: all actors have as many parts, and these are few, since the sums of a part are large.
+
+    >>> part_size(2_000_000, 100), part_size(9000, 2), part_size(1000, 2), part_size(10, 2)
+    (10000, 4500, 500, 64)
+    """
+    rounds = math.ceil(images / (MOST * actors))
+    return max(LEAST, math.ceil(images / (rounds * actors)))
 
 
 class RayWorker:

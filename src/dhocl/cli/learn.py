@@ -54,7 +54,8 @@ def learn(
     checkpoint_every: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Images between checkpoints; default: 1,000, at once 20,000. Online, at least one per minute."
+            min=1,
+            help="Images between checkpoints; default: 1,000, at once 20,000 or more. Online, at least one per minute.",
         ),
     ] = None,
     engine: Annotated[
@@ -152,4 +153,4 @@ def _learning(
     from dhocl.bulk.on_ray import ray_engine
 
     with ray_engine(address, workers) as on_ray:
-        yield learn_in_bulk(model, data, options, on_ray, every or EVERY)
+        yield learn_in_bulk(model, data, options, on_ray, every or on_ray.every)
