@@ -18,6 +18,23 @@ from tests.helpers.albums import draw, labelled
 ray = pytest.importorskip("ray")
 
 
+class Resources:
+    """Of which only the resources are asked for."""
+
+    def __init__(self, **resources: float) -> None:
+        self.resources = resources
+
+    def cluster_resources(self) -> dict[str, float]:
+        return self.resources
+
+
+def test_rounds_are_as_large_as_the_cluster() -> None:
+    rounds = 2 * on_ray.MOST
+    assert on_ray.RayEngine(Resources(CPU=100.0), 0).every == 100 * rounds
+    assert on_ray.RayEngine(Resources(CPU=100.0, GPU=8.0), 0).every == 8 * rounds
+    assert on_ray.RayEngine(Resources(CPU=100.0), 3).every == 3 * rounds
+
+
 def test_a_lost_node_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ray.cluster_utils import Cluster
 

@@ -51,3 +51,9 @@ def test_a_service_refuses_it_too(options: list[str], here: Path) -> None:
     done = dhocl("serve", "--model", str(here / folder), *more, "--port", "0", "--device", "cuda:7")
     assert done.returncode == 2
     assert "dhocl: --device cuda:7: there " in done.stderr
+
+
+def test_a_replica_refuses_it_too(here: Path) -> None:
+    done = dhocl("serve", "--follow", str(here / "model"), "--port", "0", "--device", "cuda:7")
+    assert done.returncode == 2
+    assert "dhocl: --device cuda:7: there " in done.stderr

@@ -31,6 +31,7 @@ from dhocl.experiment.sweep.folder import run_name
 from dhocl.experiment.sweep.work import Place, places
 from dhocl.methods.registry import method_settings
 from dhocl.report import write_sweep_report
+from tests.helpers.small_runs import command
 from tests.helpers.sweeps import TINY, cells, curves
 
 
@@ -146,7 +147,15 @@ def test_some_methods_now_and_the_others_later(tmp_path: Path) -> None:
     assert {job.config.method for job in some} == {"er", "acil"}
     assert len(SweepFolder(tmp_path).read("main")[1]) == len(prepare(tmp_path, ["main"], Scale.smoke, range(1), None))
     with pytest.raises(InputError, match="`method` era: one of acil"):
-        prepare(tmp_path, ["main"], Scale.smoke, range(1), None, methods=["era"])
+        sweep.sweep(["main"], tmp_path, methods=["era"])
+
+
+def test_a_method_by_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, said = command(capsys, monkeypatch, "sweep", "main", "--method", "era", "--out", str(tmp_path))
+    assert code == 2
+    assert "--method era: one of acil" in said
 
 
 @pytest.mark.parametrize(

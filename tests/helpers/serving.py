@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 import uvicorn
 from PIL import Image
 
@@ -25,6 +26,7 @@ from dhocl.service.journal import Post
 from dhocl.service.keeper import Pace
 from dhocl.service.server import configured
 from dhocl.service.service import Service
+from tests.helpers import small_runs
 
 
 class Client(httpx.Client):
@@ -206,3 +208,10 @@ def spent(process: int) -> float:
     """Processor time of a process and those it has started so far, in seconds."""
     fields = [Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in family(process)]
     return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")
+
+
+def mistake(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What `dhocl serve` says to arguments that it refuses: one line, and nothing else."""
+    code, out, said = small_runs.command(capsys, monkeypatch, "serve", *arguments, "--port", "0")
+    assert (code, out, said.count("\n")) == (2, "", 1)
+    return said

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
@@ -14,9 +13,8 @@ import httpx
 import numpy as np
 import pytest
 
-from dhocl.cli import main
 from dhocl.service.keeper import Pace
-from tests.helpers.serving import descendants, encoded, examples, post, running, settled, started, until
+from tests.helpers.serving import descendants, encoded, examples, mistake, post, running, settled, started, until
 
 pytest.importorskip("ray")
 
@@ -119,10 +117,4 @@ def test_mistakes_in_a_line(
     says: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["dhocl", "serve", *arguments, "--port", "0"])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 2
-    err = capsys.readouterr().err
-    assert says in err
-    assert err.count("\n") == 1
+    assert says in mistake(monkeypatch, capsys, *arguments)

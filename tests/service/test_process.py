@@ -13,8 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from dhocl.cli import main
-from tests.helpers.serving import NEW, command, encoded, examples, peak, post, settled, started
+from tests.helpers.serving import NEW, command, encoded, examples, mistake, peak, post, settled, started
 
 ROOT = Path(__file__).parents[2]
 
@@ -96,13 +95,7 @@ def test_mistakes_are_told_in_a_line(
 ) -> None:
     (tmp_path / "token").write_text("a-long-enough-token")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["dhocl", "serve", *arguments, "--port", "0"])
-    with pytest.raises(SystemExit) as end:
-        main()
-    out, err = capsys.readouterr()
-    assert (end.value.code, out) == (2, "")
-    assert says in err
-    assert err.count("\n") == 1
+    assert says in mistake(monkeypatch, capsys, *arguments)
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:

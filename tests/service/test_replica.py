@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +17,6 @@ import httpx
 import pytest
 
 from dhocl import Classifier
-from dhocl.cli import main
 from dhocl.core import checkpoint
 from dhocl.core.errors import InputError
 from dhocl.service import following, replica
@@ -28,7 +26,20 @@ from dhocl.service.keeper import Pace
 from dhocl.service.publishing import Shelf
 from dhocl.service.replica import Replica
 from dhocl.service.served import ServedModel
-from tests.helpers.serving import NEW, OPTIONS, Client, as_post, examples, link, post, running, settled, started, until
+from tests.helpers.serving import (
+    NEW,
+    OPTIONS,
+    Client,
+    as_post,
+    examples,
+    link,
+    mistake,
+    post,
+    running,
+    settled,
+    started,
+    until,
+)
 
 TOKEN = "a-long-enough-token"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -396,10 +407,4 @@ def test_mistakes_in_a_line(
     says: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["dhocl", "serve", *arguments, "--port", "0"])
-    with pytest.raises(SystemExit) as end:
-        main()
-    out, err = capsys.readouterr()
-    assert (end.value.code, out) == (2, "")
-    assert says in err
-    assert err.count("\n") == 1
+    assert says in mistake(monkeypatch, capsys, *arguments)

@@ -6,7 +6,9 @@ This module is imported without PyTorch, by processes that only decode.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,7 +99,7 @@ def _check(kind: str) -> None:
 def _group(file: Path, column: str, row: int) -> tuple[int, Any]:
     """The group of rows that this one is in: the number of its first row, and the values of a column."""
     starts = _starts(file)
-    group = max(number for number, start in enumerate(starts) if start <= row)
+    group = bisect_right(starts, row) - 1
     return starts[group], _values(file, column, group)
 
 
@@ -108,7 +110,7 @@ def _starts(file: Path) -> list[int]:
 
     with ParquetFile(file) as opened:
         sizes = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
-    return [sum(sizes[:group]) for group in range(len(sizes))]
+    return list(accumulate(sizes, initial=0))[:-1]
 
 
 @lru_cache(maxsize=2)  # rows are read in order

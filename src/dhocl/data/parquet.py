@@ -20,7 +20,7 @@ class Scan(NamedTuple):
 
 def scan(file: Path, names: Sequence[str]) -> Scan:
     """A file that is read part by part. `names` are those that a column of images may have."""
-    arrow: Any = _imported()
+    arrow = pyarrow()
     try:
         schema = arrow.parquet.read_schema(file)
     except (arrow.ArrowException, OSError):
@@ -47,10 +47,11 @@ def _rows(arrow: Any, file: Path, columns: list[str]) -> Iterator[Row]:
                 yield Row(line, cells)
 
 
-def _imported() -> Any:
+def pyarrow() -> Any:
+    """The module, with its module `parquet`."""
     try:
-        import pyarrow
+        import pyarrow as found
         import pyarrow.parquet
     except ModuleNotFoundError:
         raise InputError("Parquet files need pyarrow: pip install 'dhocl[parquet]'") from None
-    return pyarrow
+    return found

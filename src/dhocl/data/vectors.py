@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dhocl.core.errors import InputError
+from dhocl.data.parquet import pyarrow
 
 
 def read_vectors(source: Any, dim: int) -> Tensor:
@@ -46,15 +47,10 @@ def _load(path: Path) -> np.ndarray:
 
 
 def _parquet(path: Path) -> np.ndarray:
+    arrow = pyarrow()
     try:
-        from pyarrow import ArrowException
-        from pyarrow import types as kinds
-        from pyarrow.parquet import read_table
-    except ModuleNotFoundError:
-        raise InputError("Parquet files need pyarrow: pip install 'dhocl[parquet]'") from None
-    try:
-        table = read_table(path)
-    except ArrowException:
+        table = arrow.parquet.read_table(path)
+    except arrow.ArrowException:
         raise InputError(f"{path} is damaged or no Parquet file: write it again") from None
     lists = [name for name in table.column_names if hasattr(table.schema.field(name).type, "value_type")]
     if len(lists) == 1:
@@ -62,7 +58,7 @@ def _parquet(path: Path) -> np.ndarray:
         if len({len(row or ()) for row in rows}) > 1:
             raise InputError(f"{path}: the vectors of the column {lists[0]} have different lengths")
         return np.array(rows, dtype=np.float32)
-    numbers = [name for name in table.column_names if kinds.is_floating(table.schema.field(name).type)]
+    numbers = [name for name in table.column_names if arrow.types.is_floating(table.schema.field(name).type)]
     if lists or not numbers:
         raise InputError(f"{path}: expected one column of lists, or columns of floats")
     return np.stack([table.column(name).to_numpy() for name in numbers], 1)
