@@ -111,10 +111,10 @@ def test_the_page_shows_them_below_a_prediction(client: Client) -> None:
     with launched() as browser:
         page = opened_at(browser, client)
         drop(page, GIVEN[0][0])
-        page.locator("#why-list img").first.wait_for()
+        page.locator("#why img").first.wait_for()
         name = page.evaluate("(prediction.sure ?? prediction.path[0]).name")
         assert page.locator("#why-title").text_content() == f"Most similar examples of {name}"
-        assert 1 <= page.locator("#why-list img").count() <= 4
+        assert 1 <= page.locator("#why img").count() <= 4
         white = BytesIO()
         Image.new("RGB", (32, 32), "white").save(white, "PNG")
         page.route("**/examples?*", lambda route: route.abort())

@@ -216,3 +216,12 @@ def test_many_files_from_nothing(browser: Any, tmp_path_factory: pytest.TempPath
         assert settled(client)["learned"] >= 1
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         page.close()
+
+
+def test_a_guess_is_explained_by_examples(page: Any) -> None:
+    for _ in range(2):
+        shown, name = page.evaluate("[subject.id, subject.guess.name]")
+        page.locator("#label-why-title", has_text=f"Most similar examples of {name}").wait_for()
+        assert 1 <= page.locator("#label-why img").count() <= 4
+        page.keyboard.press("s")
+        page.wait_for_function("id => subject && subject.id !== id && !busy", arg=shown)

@@ -76,7 +76,8 @@ async function small(file) {
 async function predict() {
   if (!tree.nodes.size) return tell(`Nothing is learned yet${isReplica ? "" : ": name the image"}.`);
   prediction = await predictOne(given);
-  if (!isReplica) explain(given, prediction);
+  const shown = prediction;
+  if (!isReplica) explain(given, shown.sure ?? shown.path[0], at("why"), () => prediction === shown);
   tell("");
 }
 

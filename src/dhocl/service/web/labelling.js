@@ -43,13 +43,15 @@ function present(suggestion) {
 }
 
 async function drawSubject(suggestion) {
-  at("subject").hidden = true;
+  at("subject").hidden = at("label-why").hidden = true;
   if (!suggestion) return;
   const blob = await blobOf(suggestion).catch(() => null);
   if (!blob || subject !== suggestion) return;
   URL.revokeObjectURL(at("subject").src);
   at("subject").src = URL.createObjectURL(blob);
   at("subject").hidden = false;
+  const { rank, guess } = suggestion;
+  if (guess) explain(blob, { name: guess.name, rank }, at("label-why"), () => subject === suggestion);
 }
 
 function drawLabelling() {
