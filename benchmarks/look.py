@@ -1,9 +1,10 @@
-"""Look at every page in Chromium: screenshots at two widths, light and dark, and findings of axe-core.
+"""Look at every page in Chromium: screenshots at two widths, light and dark, findings of axe-core, and the Tab key.
 
 python benchmarks/look.py OUT [--axe axe.min.js] [--data DIR] [--quick] [--docs docs/images]
 
-axe.min.js comes with `npm pack axe-core`. With serious or critical findings the exit code is 1. `--docs` also writes
-the pictures of the documentation, which show birds of `--data`.
+axe.min.js comes with `npm pack axe-core`. The exit code is 1 with serious or critical findings, or if the Tab key does
+not reach all controls or does not show where it is. `--docs` also writes the pictures of the documentation, which show
+birds of `--data`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,20 @@ WIDTHS = (1300, 390)
 SCHEMES = ("light", "dark")
 PICTURES = {"service": 1300, "labelling": 900, "run": 1400, "compare": 1000}  # of the docs: heights in pixels
 GRAVE = ("serious", "critical")
+TABS = 1000  # presses of the Tab key, at most
+
+FOCUSED = """() => {
+    const here = document.activeElement, style = getComputedStyle(here);
+    if (here === document.body) return "";  // between the last control and the first
+    if (here.dataset.tabbed) return null;
+    here.dataset.tabbed = true;
+    const isOutlined = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
+    return isOutlined || style.boxShadow !== "none" ? "" : here.outerHTML.slice(0, 100);
+}"""
+PASSED_OVER = """() => [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex='0']")]
+    .filter(each => each.tabIndex >= 0 && !each.disabled && !(each.type === "radio" && !each.checked))
+    .filter(each => !each.dataset.tabbed && each.checkVisibility({ visibilityProperty: true }))
+    .map(each => each.outerHTML.slice(0, 100))"""
 
 
 @contextmanager
@@ -109,6 +124,19 @@ def findings(page: Page, axe: Path) -> list[str]:
     ]
 
 
+def by_keyboard(page: Page) -> list[str]:
+    """What the Tab key passes over, and where it does not show that it is there."""
+    page.evaluate("document.activeElement.blur()")
+    found = []
+    for _ in range(TABS):
+        page.keyboard.press("Tab")
+        unseen = page.evaluate(FOCUSED)
+        if unseen is None:
+            break
+        found += [f"serious: the focus is not shown: {unseen}"] if unseen else []
+    return found + [f"serious: not reached by the Tab key: {each}" for each in page.evaluate(PASSED_OVER)]
+
+
 def look(browser: Browser, name: str, address: str, out: Path, axe: Path | None, image: Path) -> int:
     """Number of serious findings."""
     grave = 0
@@ -126,7 +154,7 @@ def look(browser: Browser, name: str, address: str, out: Path, axe: Path | None,
             if name == "labelling":
                 labelling(page, image)
             page.screenshot(path=out / f"{name}-{width}-{scheme}.png", full_page=True)
-            found = findings(page, axe) if axe else []
+            found = (findings(page, axe) if axe else []) + by_keyboard(page)
             for line in sorted(set(found)):
                 print(f"{name}, {width} px, {scheme}: {line}")
             grave += sum(line.startswith(GRAVE) for line in found)
@@ -158,7 +186,7 @@ def main(
     if docs:
         for name, height in PICTURES.items():
             picture(out / f"{name}-1300-light.png", docs / f"{name}.webp", height)
-    print(f"{len(pages)} pages, {grave} serious findings" if axe else f"{len(pages)} pages")
+    print(f"{len(pages)} pages, {grave} serious findings{'' if axe else ' by keyboard'}")
     raise typer.Exit(grave > 0)
 
 

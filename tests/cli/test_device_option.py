@@ -1,4 +1,4 @@
-"""--device reaches the model of each command: one that is not there is refused."""
+"""--device and --precision reach the model of each command. A device that is not there is refused."""
 
 from __future__ import annotations
 
@@ -57,3 +57,24 @@ def test_a_replica_refuses_it_too(here: Path) -> None:
     done = dhocl("serve", "--follow", str(here / "model"), "--port", "0", "--device", "cuda:7")
     assert done.returncode == 2
     assert "dhocl: --device cuda:7: there " in done.stderr
+
+
+def test_a_model_is_made_in_mixed_precision(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("learn", "learn at once"):
+        words = COMMANDS[name](here)
+        assert command(capsys, monkeypatch, *words, "--backbone", "tiny", "--precision", "bfloat16")[0] == 0
+        assert Classifier.load(words[1]).model.config.precision == "bfloat16"
+
+
+def test_a_model_keeps_its_precision(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned = command(capsys, monkeypatch, *COMMANDS["learn more"](here), "--precision", "bfloat16")
+    served = dhocl("serve", "--model", str(here / "model"), "--port", "0", "--precision", "bfloat16")
+    replica = dhocl("serve", "--follow", str(here / "model"), "--port", "0", "--precision", "bfloat16")
+    assert (learned[0], served.returncode, replica.returncode) == (2, 2, 2)
+    assert "was created with --precision float32: leave the option out" in learned[2]
+    assert "was created with --precision float32: leave the option out" in served.stderr
+    assert "leave out --precision" in replica.stderr

@@ -9,7 +9,7 @@ from dataclasses import MISSING, Field, fields
 from functools import cache
 from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -50,6 +50,10 @@ BackboneName = Annotated[
 ]
 ImageSize = Annotated[
     int | None, option("--image-size", panel=NEW, help="Side in pixels that images are scaled to; default: 96.")
+]
+Precision = Annotated[
+    Literal["float32", "bfloat16"] | None,
+    option("--precision", panel=NEW, help="Of the backbone; bfloat16 is mixed precision; default: float32."),
 ]
 
 
