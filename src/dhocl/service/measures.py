@@ -10,6 +10,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # upper ends of the buckets
+FRESHNESS = {  # of a replica: key in `/metrics` -> name and description
+    "staleness": ("dhocl_staleness_seconds", "Seconds since the checkpoint that predicts was written."),
+    "checked": ("dhocl_checked_seconds", "Seconds since the newest checkpoint was last looked for with success."),
+    "behind": ("dhocl_entries_behind", "Entries that the writer accepted since."),
+}
 
 
 class Measures:
@@ -58,7 +63,9 @@ class Counts(Collector):
             yield GaugeMetricFamily("dhocl_queued", "Entries that wait to be applied.", found["queued"])
             yield GaugeMetricFamily("dhocl_pool", "Images without a label.", found["pool"])
         if "replica" in found:
-            yield from _freshness(found["replica"])
+            for key, (name, about) in FRESHNESS.items():
+                if (value := found["replica"][key]) is not None:
+                    yield GaugeMetricFamily(name, about, value)
         yield _by_rank(GaugeMetricFamily, "dhocl_classes", "Known classes.", found["classes"])
         for kind, name, about, key in (
             (CounterMetricFamily, "dhocl_seen", "Observations evaluated at a rank.", "seen"),
@@ -66,15 +73,6 @@ class Counts(Collector):
             (GaugeMetricFamily, "dhocl_recent_accuracy", "Accuracy over the last observations of a rank.", "recent"),
         ):
             yield _by_rank(kind, name, about, {rank: numbers[key] for rank, numbers in ranks.items()})
-
-
-def _freshness(found: dict[str, Any]) -> Iterator[Metric]:
-    about = "Seconds since the checkpoint that predicts was written."
-    yield GaugeMetricFamily("dhocl_staleness_seconds", about, found["staleness"])
-    about = "Seconds since the newest checkpoint was last looked for with success."
-    yield GaugeMetricFamily("dhocl_checked_seconds", about, found["checked"])
-    if found["behind"] is not None:
-        yield GaugeMetricFamily("dhocl_entries_behind", "Entries that the writer accepted since.", found["behind"])
 
 
 def _by_rank(

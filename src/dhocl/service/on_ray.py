@@ -23,6 +23,7 @@ from dhocl.service.app import create_app
 from dhocl.service.bodies import Limits
 from dhocl.service.following import UnavailableError, source_of
 from dhocl.service.logs import Line
+from dhocl.service.measures import FRESHNESS
 from dhocl.service.replica import Replica
 from dhocl.service.server import listen
 
@@ -31,6 +32,23 @@ logger = logging.getLogger(__name__)
 NAME = "dhocl"  # of the application in Ray Serve
 ONGOING = 32  # requests that a replica takes at once; others wait at the proxy
 TARGET = 4.0  # requests at once per replica that autoscaling aims at
+PATIENCE = 10.0  # seconds of load before a replica is added
+
+
+class RayReplica(Replica):
+    """It also tells Ray how old its model is. Ray collects this from all replicas, for Prometheus."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        metrics: Any = import_module("ray.serve.metrics")
+        self._gauges = {key: metrics.Gauge(name, description=about) for key, (name, about) in FRESHNESS.items()}
+
+    def turn(self) -> bool:
+        succeeded = super().turn()
+        for key, value in self.freshness().items():
+            if value is not None:
+                self._gauges[key].set(value)
+        return succeeded
 
 
 class Followed(NamedTuple):
@@ -46,7 +64,7 @@ class Followed(NamedTuple):
     def build(self) -> ASGIApp:
         """The application, in a process of Ray."""
         prepare()
-        replica = Replica(source_of(self.follow, self.token), self.limits, self.writer, self.device)
+        replica = RayReplica(source_of(self.follow, self.token), self.limits, self.writer, self.device)
         return create_app(replica, self.token, self.protect_reading)
 
 
@@ -116,7 +134,12 @@ def _application(serve: Any, build: Callable[[], ASGIApp], replicas: tuple[int, 
     def application() -> ASGIApp:  # Ray Serve takes a function, and calls it in each replica
         return build()
 
-    scaling = {"min_replicas": least, "max_replicas": most, "target_ongoing_requests": TARGET}
+    scaling = {
+        "min_replicas": least,
+        "max_replicas": most,
+        "target_ongoing_requests": TARGET,
+        "upscale_delay_s": PATIENCE,
+    }
     deployment = serve.deployment(
         name="replica",
         max_ongoing_requests=ONGOING,

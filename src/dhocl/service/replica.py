@@ -76,7 +76,7 @@ class Replica:
         return self._current.snapshot
 
     def metrics(self) -> dict[str, Any]:
-        current, freshness = self._current, self._freshness()
+        current, freshness = self._current, self.freshness()
         about = {
             "follows": self._source.address,
             "writer": self.writer,
@@ -88,7 +88,7 @@ class Replica:
     def health(self) -> dict[str, Any]:
         """It predicts in any case, so it is never `failed`."""
         status = "ok" if self._problem is None else "stale"
-        return {"status": status, "learned": self.snapshot.learned} | self._freshness()
+        return {"status": status, "learned": self.snapshot.learned} | self.freshness()
 
     def about(self) -> dict[str, Any]:
         current = self._current
@@ -98,6 +98,16 @@ class Replica:
             "method": current.method,
             "learned": learned,
             "checkpoint": current.checkpoint,
+        }
+
+    def freshness(self) -> dict[str, Any]:
+        """How old that is what predicts."""
+        current = self._current
+        behind = None if self._problem or self._newest is None else max(0, self._newest - current.snapshot.applied)
+        return {
+            "staleness": round(max(0.0, time.time() - current.made), 3),
+            "behind": behind,
+            "checked": round(time.monotonic() - self._checked, 3),
         }
 
     def turn(self) -> bool:
@@ -119,15 +129,6 @@ class Replica:
             usable = self._seen == self._current.checkpoint
             self._report(None if usable else f"checkpoint {self._seen} can not be used")
         return self._problem is None
-
-    def _freshness(self) -> dict[str, Any]:
-        current = self._current
-        behind = None if self._problem or self._newest is None else max(0, self._newest - current.snapshot.applied)
-        return {
-            "staleness": round(max(0.0, time.time() - current.made), 3),
-            "behind": behind,
-            "checked": round(time.monotonic() - self._checked, 3),
-        }
 
     def _first(self) -> Checkpoint:
         pause = EVERY
