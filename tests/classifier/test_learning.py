@@ -78,6 +78,18 @@ def test_mistakes_in_labels_are_asked_about(tmp_path: Path, caplog: pytest.LogCa
     assert Label("robbin", 1) in learned.taxonomy, "a question, no refusal"
 
 
+def test_a_name_of_the_tree_is_no_mistake(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = labelled(tmp_path / "photos", 16)
+    with (data / "tree.tsv").open("a") as tree:
+        tree.write("\nrobbin\tspecies\tbird")
+    (path,) = draw(data / "new", ["robin"])
+    with (data / "labels.csv").open("a") as table:
+        table.write(f"{path},robbin,species\n")
+    with caplog.at_level(logging.WARNING):
+        learn(tmp_path / "m", data, **TINY)
+    assert not caplog.records
+
+
 def test_what_is_in_the_way_is_named(tmp_path: Path) -> None:
     data = labelled(tmp_path / "photos", 8)
     run = tmp_path / "run"

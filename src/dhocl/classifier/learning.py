@@ -111,7 +111,7 @@ def _new(data: Path, options: dict[str, Any]) -> tuple[Classifier, Album]:
 def _ask(classifier: Classifier, album: Album) -> None:
     """Log questions about labels that look like mistakes."""
     model = classifier.model
-    known = [*model.taxonomy, *(model.tree or ())]
+    known = [*model.taxonomy, *(model.tree or ()), *album.stated]
     for question in questions(Counter(photo.label for photo in album.photos), known, classifier.levels):
         logger.warning("%s", question)
 

@@ -55,6 +55,7 @@ class Album(NamedTuple):
     levels: tuple[str, ...]  # coarsest first
     photos: list[Photo]
     tree: Taxonomy  # what the data tells about parents
+    stated: frozenset[Label]  # classes that `tree.tsv` lists
     ordered: bool  # by time
 
 
@@ -173,7 +174,9 @@ def _album(entries: list[_Entry], levels: Sequence[str], data: Path, tree_file: 
     if len(photos) < len(entries):
         logger.warning("%d photographs have no name at a level of the model: skipped", len(entries) - len(photos))
     tree = _tree(photos, ranks)
-    return Album(ranks, photos, join(stated[0], tree)[0] if stated else tree, timed)
+    if stated:
+        tree = join(stated[0], tree)[0]
+    return Album(ranks, photos, tree, frozenset(stated[0] if stated else ()), timed)
 
 
 def _lineage(names: Mapping[str, str], levels: Sequence[str]) -> tuple[str, ...]:
