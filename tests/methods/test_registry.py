@@ -33,6 +33,14 @@ class Inherits(ER):
     pass
 
 
+class InItsBody(ER):
+    settings: MySettings
+
+
+class Below(InItsBody):
+    pass
+
+
 class WithoutSettings(ER):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup, ReplaySettings())
@@ -77,6 +85,10 @@ def test_a_subclass_has_the_settings_of_its_parent() -> None:
     assert find_method(Inherits)[1:3] == (ReplaySettings, "")
 
 
+def test_an_annotation_in_the_body_suffices() -> None:
+    assert find_method(InItsBody).settings is find_method(Below).settings is MySettings
+
+
 def test_only_the_settings_need_an_annotation() -> None:
     assert find_method(Partly).settings is MySettings
 
@@ -91,7 +103,7 @@ def test_the_methods_here_would_be_found_from_outside_too(name: str) -> None:
     "name", ["WithoutSettings", "WithoutAnything", "WithOtherSettings", "Unannotated", "Unresolved"]
 )
 def test_a_class_without_settings_is_told_how(name: str) -> None:
-    with pytest.raises(InputError, match=f"the settings of {name} are unknown: write __init__") as error:
+    with pytest.raises(InputError, match=f"the settings of {name} are unknown: write `settings: MySettings`") as error:
         find_method(f"{__name__}:{name}")
     assert "\n" not in str(error.value)
 

@@ -18,9 +18,9 @@ from dhocl.nn.learner import Learner
 def find_method(method: str | type[Learner]) -> Method:
     """The method with a name: one of METHODS, `module:Class`, or an entry point of an installed package.
 
-    Another class declares its settings by the annotation of its second argument:
-    `__init__(self, setup: Setup, settings: MySettings)`, where MySettings is a dataclass derived from `Settings`. A
-    subclass without `__init__` has those of its parent.
+    Another class declares its settings by an annotation in its body, `settings: MySettings`, or of its second argument:
+    `__init__(self, setup: Setup, settings: MySettings)`. MySettings is a dataclass derived from `Settings`. A subclass
+    without either has those of its parent.
 
     >>> find_method("dhocl.methods.er:ER").settings.__name__
     'ReplaySettings'
@@ -34,19 +34,24 @@ def find_method(method: str | type[Learner]) -> Method:
     settings = _stated_settings(learner)
     if not (isinstance(settings, type) and issubclass(settings, Settings)):
         raise InputError(
-            f"the settings of {name} are unknown: write __init__(self, setup: Setup, settings: MySettings), where "
-            "MySettings is a dataclass derived from dhocl.core.settings.Settings"
+            f"the settings of {name} are unknown: write `settings: MySettings` in its body, where MySettings is a "
+            "dataclass derived from dhocl.core.settings.Settings"
         )
     return Method(learner, settings, outside.first_line(learner), learner.__module__)
 
 
 def _stated_settings(learner: type[Learner]) -> Any:
-    """The annotation of the argument after `setup`; None if there is none or it can not be evaluated."""
-    arguments = list(inspect.signature(learner.__init__).parameters)[2:]
+    """Of the class that states them, or of its nearest parent that does. None if they can not be evaluated."""
     try:
-        return typing.get_type_hints(learner.__init__).get(arguments[0]) if arguments else None
+        for kind in learner.__mro__:
+            if "settings" in inspect.get_annotations(kind):
+                return typing.get_type_hints(kind)["settings"]
+            if "__init__" in vars(kind):
+                arguments = list(inspect.signature(learner.__init__).parameters)[2:]
+                return typing.get_type_hints(learner.__init__).get(arguments[0]) if arguments else None
     except NameError:  # the name is imported for type checkers only
-        return None
+        pass
+    return None
 
 
 def method_settings(method: str | type[Learner], given: dict[str, Any]) -> Settings:
