@@ -1,4 +1,4 @@
-"""Repeated training on all data seen so far: upper bound for methods with a limited memory."""
+"""Training on all data seen so far, all the time: upper bound for methods with a limited memory."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.er import ER, ReplaySettings
-from dhocl.nn.learner import Batch, Needs, PeriodicSettings
+from dhocl.nn.learner import Batch, Needs
 from dhocl.nn.memory import Everything, Memory
 
 
 @dataclass(frozen=True)
-class JointSettings(ReplaySettings, PeriodicSettings):
-    epochs: int = 2  # per round of training, over all images seen so far
+class JointSettings(ReplaySettings):
+    steps: int = 8  # further ones after each batch
 
 
 class Joint(ER):
-    """Replay from an unlimited memory; every `every` samples it trains `epochs` on the whole memory.
+    """Replay from an unlimited memory, and after each batch `steps` more on images drawn from all of it.
 
-    By default there are ten such rounds per stream, at 8 times the cost of ER.
+    They are spread evenly: after rare rounds of training, accuracy would depend on how long ago the last one was.
     """
 
     settings: JointSettings
@@ -31,6 +31,7 @@ class Joint(ER):
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         stats = super().learn(batch, taxonomy)
-        for _ in range(self.settings.due(self.setup, self.memory.seen, len(batch.y)) * self.settings.epochs):
-            self.epoch(len(batch.y) + self.setup.replay_batch, taxonomy)
+        for _ in range(self.settings.steps):
+            items = self.memory.sample(len(batch.y) + self.setup.replay_batch)
+            self.net.step(self.loss([Batch(items["x"], items["y"])], taxonomy))
         return stats
