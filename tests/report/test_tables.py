@@ -34,6 +34,18 @@ def test_the_best_is_high_or_low_as_the_number_says() -> None:
     assert table.seeds == 2
 
 
+def test_the_number_of_seeds_is_told() -> None:
+    def told(*rows: Summaries) -> str:
+        return tabulate("", ("AAUC",), dict(zip("abc", rows, strict=False)), {}).averaging
+
+    both = "Mean ± standard deviation over 2 seeds."
+    assert told(seeds(5, 6), seeds(4, 5)) == told(seeds(5, 6), {}) == both
+    assert told(seeds(5, 6), seeds(4)) == "Mean ± standard deviation over up to 2 seeds; without ±: one seed."
+    assert told(seeds(5, 6, 7), seeds(4, 5)) == "Mean ± standard deviation over up to 3 seeds."
+    assert told(seeds(5), seeds(4)) == ""
+    assert both in as_markdown(tabulate("", ("AAUC",), {"a": seeds(5, 6)}, {}))
+
+
 def test_a_bound_is_not_best() -> None:
     rows = {"a": seeds(5, 6), "b": seeds(4, 5), "joint": seeds(9, 9)}
     table = tabulate("", ("AAUC",), rows, {}, ("joint",))

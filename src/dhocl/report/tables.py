@@ -73,6 +73,15 @@ class Table(NamedTuple):
         return any(cell.gap and cell.gap.pairs > 1 for line in self.lines for cell in line.cells)
 
     @property
+    def averaging(self) -> str:
+        """A sentence about what the cells are; empty if all rows have one seed."""
+        if self.seeds < 2:
+            return ""
+        counts = {len(cell.values) for line in self.lines for cell in line.cells if cell.values}
+        most = f"{'' if counts == {self.seeds} else 'up to '}{self.seeds} seeds"
+        return f"Mean ± standard deviation over {most}{'; without ±: one seed' if 1 in counts else ''}."
+
+    @property
     def printed(self) -> bool:
         return any(cell.printed is not None for line in self.lines for cell in line.cells)
 
@@ -179,7 +188,7 @@ def as_markdown(table: Table) -> str:
             text += f" ± {spread(cell, number)}" if spread(cell, number) else ""
             cells.append(text + (f" ({cell.printed:g})" if cell.printed is not None else ""))
         lines.append([line.name, *cells])
-    note = f"Mean ± standard deviation over {table.seeds} seeds. " if table.seeds > 1 else ""
+    note = f"{table.averaging} " if table.averaging else ""
     note += "In brackets the result of the paper. " if table.printed else ""
     text = f"**{table.title}**\n\n" + _grid(lines) + f"\n{note}{BOLD}\n"
     if table.paired:

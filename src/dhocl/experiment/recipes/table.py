@@ -25,7 +25,7 @@ from dhocl.methods import METHODS
 
 THREE = ("cifar100", "aircraft", "cub200")
 FIVE = ("AAUC", "FAUC", "MS", "FFAcc", "FAAcc")
-FULL = (*FIVE, "open.AAUC", "ms_mistakes", "cost_vs_er", "state_mb", "samples_per_second")
+FULL = (*FIVE, "open.AAUC", "ms_mistakes", "cost_vs_er", "state_mb")
 RECIPES: dict[str, Recipe] = {
     "main": Recipe(
         "All methods on all data sets",
