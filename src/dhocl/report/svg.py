@@ -15,11 +15,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from torch import Tensor
 
+from dhocl.report.labels import GAP, place_names
+
 # Each has a contrast of at least 3.4 to white and to near black, for light and dark pages.
 COLOURS = ["#2f7fd0", "#d9681d", "#15976f", "#a561cf", "#d64560", "#1593a8", "#8a8f2a", "#7f868e"]
 GREY = "#9aa4af"  # of what is not highlighted
 INK = "#010203"  # a placeholder, replaced by the text colour of the page
 WIDTH = 4.6  # inches: narrow, so that text stays legible on a phone
+SMALL = 6.5  # size of names inside of a plot
 MARKED = 40  # largest number of evaluations that are marked by dots
 
 STYLE: Any = {
@@ -162,20 +165,11 @@ def intervals(names: Sequence[str], values: Sequence[tuple[float, float]], xlabe
 def places(points: Sequence[Place], best: Sequence[Place], xlabel: str, ylabel: str) -> Figure:
     """Named points with a logarithmic x axis; the best ones are connected, in the order given."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
         axes = figure.subplots()
         axes.plot([p.x for p in best], [p.y for p in best], color=COLOURS[0], linewidth=1.3)
         for point in points:
-            shade = COLOURS[0] if point in best else GREY
-            axes.plot([point.x], [point.y], marker="o", markersize=3.5, color=shade)
-            axes.annotate(
-                point.name,
-                (point.x, point.y),
-                (3, 2),
-                textcoords="offset points",
-                fontsize=6.5,
-                color=shade if point in best else INK,
-            )
+            axes.plot([point.x], [point.y], marker="o", markersize=3.5, color=COLOURS[0] if point in best else GREY)
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
@@ -183,7 +177,31 @@ def places(points: Sequence[Place], best: Sequence[Place], xlabel: str, ylabel: 
         axes.margins(x=0.15)
         axes.set_xlabel(xlabel)
         axes.set_ylabel(ylabel)
+        figure.draw_without_rendering()  # positions are known only then
+        _name(axes, [*best, *(point for point in points if point not in best)], len(best))
     return figure
+
+
+def _name(axes: Axes, points: Sequence[Place], best: int) -> None:
+    """Names beside points, the first `best` in colour, with a line to the point where they are not next to it."""
+    unit = 72 / axes.figure.dpi  # points of typography per pixel
+    at = [(unit * x, unit * y) for x, y in axes.transData.transform([(point.x, point.y) for point in points])]
+    boxes = place_names(at, [0.55 * SMALL * len(point.name) for point in points], 1.2 * SMALL)
+    for number, (point, (x, y), box) in enumerate(zip(points, at, boxes, strict=True)):
+        right = box.left > x
+        shift = (GAP if right else -GAP, box.bottom + box.height / 2 - y)
+        far = abs(shift[1]) > box.height / 2
+        axes.annotate(
+            point.name,
+            (point.x, point.y),
+            shift,
+            textcoords="offset points",
+            ha="left" if right else "right",
+            va="center",
+            fontsize=SMALL,
+            color=COLOURS[0] if number < best else INK,
+            arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.4, "shrinkA": 0} if far else None,
+        )
 
 
 def bars(names: Sequence[str], values: Sequence[float], errors: Sequence[float], xlabel: str) -> Figure:
