@@ -161,9 +161,9 @@ def test_a_setting_of_zero_is_refused_or_works(name: str) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_beats_chance_on_glyphs(name: str, tmp_path: Path) -> None:
-    # The whole chain of ccl_dc and ten rounds of training on the memory take up to two minutes.
+    # The whole chain of ccl_dc, eight steps per batch and ten rounds of training on the memory take up to two minutes.
     once = {method: {"every": 880} for method in ("gdumb", "rm", "nsce")}
-    settings = ({"ccl_dc": {"views": 1}} | once).get(name, {})
+    settings = ({"ccl_dc": {"views": 1}, "joint": {"steps": 2}} | once).get(name, {})
     size = {"samples": 880, "test_samples": 440, "image_size": 48}
     config = RunConfig(name, settings=settings, groups=2, buffer=100, eval_every=880, **size)
     for _ in run(config, tmp_path / "run"):
