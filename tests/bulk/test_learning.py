@@ -69,6 +69,19 @@ def test_labels_add_up_as_if_learned_one_by_one(data: Path, tmp_path: Path) -> N
     assert not (tmp_path / "bulk" / "bulk").exists()
 
 
+def test_labels_are_not_completed_where_the_method_does_not(data: Path, tmp_path: Path) -> None:
+    options = OPTIONS | {"settings": {"completion": "never"}}
+    tasks: list[Task] = []
+
+    def noting(model: dict[str, Any], task: Task, rows: Sequence[Row]) -> Iterator[Part]:
+        tasks.append(task)
+        return locally(model, task, rows)
+
+    *_, last = learn_in_bulk(tmp_path / "bulk", data, options, noting)
+    assert (last.done, last.total, last.learned) == (80, 80, 80)
+    assert tasks == ["labels"]
+
+
 def backwards(model: dict[str, Any], task: Task, rows: Sequence[Row]) -> Iterator[Part]:
     """As from a cluster: parts of other sizes in another order."""
     worker = Worker(model, task)

@@ -52,7 +52,8 @@ def learn_in_bulk(
         tree = model.taxonomy
         rows = [Row(photo.path, tree.id(photo.label), mark) for mark, photo in fresh.items()]
         job = Job(folder / "bulk", learner, rows)
-        total = len(rows) + len(_coarse(rows, tree))
+        completed = learner.settings.completion != "never"
+        total = len(rows) + len(_coarse(rows, tree) if completed else [])
 
         def progress(problems: list[str]) -> Progress:
             done = sum(job.done.values())
@@ -69,7 +70,7 @@ def learn_in_bulk(
                 if not learned:
                     job.remove()
                     return
-                todo = _coarse([row for row in rows if row.mark in learned], tree)
+                todo = _coarse([row for row in rows if row.mark in learned], tree) if completed else []
                 total = len(rows) + len(todo)
                 learner.adopt(job.sums["labels"], tree)
             while some := todo[job.done[task] :][:every]:
