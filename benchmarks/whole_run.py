@@ -33,7 +33,7 @@ def evaluation(quick: bool, data: Path | None) -> list[Row]:
     learned = f"{config.samples or 'all'} images of {config.dataset}"
     return [
         Row(
-            f"HALO on {learned}, all test images judged every {config.eval_every}",
+            f"HALO on {learned}, all test images evaluated every {config.eval_every}",
             f"{judging:.1f} s evaluating / {learning:.1f} s training = {judging / learning:.2f}",
             {"eval_over_train": judging / learning},
         )

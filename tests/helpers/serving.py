@@ -175,7 +175,8 @@ def started(*arguments: object, port: int = 0, **more: Any) -> Iterator[tuple[su
     process = subprocess.Popen(command(*arguments, "--port", port), stdout=subprocess.PIPE, text=True, **more)
     try:
         assert process.stdout is not None
-        address = process.stdout.readline().removeprefix("dhocl: ").strip()
+        told = (line for line in process.stdout if line.startswith("dhocl: "))  # Ray may write lines of its own
+        address = next(told, "").removeprefix("dhocl: ").strip()
         with httpx.Client(base_url=address, timeout=None) as client:
             yield process, client
     finally:

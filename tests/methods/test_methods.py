@@ -164,8 +164,8 @@ def test_beats_chance_on_glyphs(name: str, tmp_path: Path) -> None:
     # The whole chain of ccl_dc, eight steps per batch and ten rounds of training on the memory take up to two minutes.
     once = {method: {"every": 880} for method in ("gdumb", "rm", "nsce")}
     settings = ({"ccl_dc": {"views": 1}, "joint": {"steps": 2}} | once).get(name, {})
-    size = {"samples": 880, "test_samples": 440, "image_size": 48}
-    config = RunConfig(name, settings=settings, groups=2, buffer=100, eval_every=880, **size)
+    stream = {"samples": 880, "test_samples": 440, "eval_every": 880, "image_size": 48, "groups": 2}
+    config = RunConfig(name, settings=settings, buffer=100, **stream)
     for _ in run(config, tmp_path / "run"):
         pass
     (scores,) = Record(tmp_path / "run").curve()

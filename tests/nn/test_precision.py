@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from dhocl import Classifier, Model, ModelConfig, RunConfig
 from dhocl.checks import exam, stream, true_tree
 from dhocl.core.errors import InputError
+from dhocl.core.precision import Precision
 from dhocl.experiment.run import load_dataset, make_model
 from dhocl.methods.amber import Amber
 from dhocl.methods.er import ER
 from dhocl.model.merging import merge
-from dhocl.nn.backbones import Backbone, Precision, load
+from dhocl.nn.backbones import Backbone, load
 
 
 def inside(backbone: Backbone, call: Callable[[Tensor], object]) -> set[torch.dtype]:

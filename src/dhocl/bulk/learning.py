@@ -14,6 +14,7 @@ from dhocl.classifier.learning import Progress, opened, unlearned
 from dhocl.core import checkpoint
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import Taxonomy
+from dhocl.methods.amber import Amber
 
 EVERY = 20_000  # images between two times that the sums are saved
 
@@ -52,8 +53,7 @@ def learn_in_bulk(
         tree = model.taxonomy
         rows = [Row(photo.path, tree.id(photo.label), mark) for mark, photo in fresh.items()]
         job = Job(folder / "bulk", learner, rows)
-        completed = learner.settings.completion != "never"
-        total = len(rows) + len(_coarse(rows, tree) if completed else [])
+        total = len(rows) + len(_completed(rows, learner, tree))
 
         def progress(problems: list[str]) -> Progress:
             done = sum(job.done.values())
@@ -70,7 +70,7 @@ def learn_in_bulk(
                 if not learned:
                     job.remove()
                     return
-                todo = _coarse([row for row in rows if row.mark in learned], tree) if completed else []
+                todo = _completed([row for row in rows if row.mark in learned], learner, tree)
                 total = len(rows) + len(todo)
                 learner.adopt(job.sums["labels"], tree)
             while some := todo[job.done[task] :][:every]:
@@ -88,7 +88,9 @@ def learn_in_bulk(
         yield progress([])
 
 
-def _coarse(rows: Sequence[Row], tree: Taxonomy) -> list[Row]:
-    """Those whose label is not a leaf of the tree."""
+def _completed(rows: Sequence[Row], learner: Amber, tree: Taxonomy) -> list[Row]:
+    """Those whose labels are completed: they are not leaves of the tree."""
+    if learner.settings.completion == "never":
+        return []
     is_leaf = TreeTable.of(tree).is_leaf.tolist()
     return [row for row in rows if not is_leaf[row.node]]

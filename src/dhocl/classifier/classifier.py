@@ -19,12 +19,12 @@ from dhocl.core import checkpoint, outside
 from dhocl.core.decode import Decoding, restricted
 from dhocl.core.errors import InputError, check_choice, check_least, usable
 from dhocl.core.files import locked
+from dhocl.core.precision import Precision
 from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.data.vectors import read_vectors
 from dhocl.knowledge import KnowledgeSource, open_tree
 from dhocl.model import Model, ModelConfig, Revision
 from dhocl.model.suggest import Suggestion
-from dhocl.nn.backbones import Precision
 from dhocl.nn.learner import Learner
 
 AT_ONCE = 250  # images predicted at once

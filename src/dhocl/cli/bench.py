@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from dhocl.cli.options import Device
 from dhocl.core.errors import check_least
+from dhocl.core.precision import Precision
 
 
 def bench(
@@ -15,9 +16,7 @@ def bench(
     backbone: Annotated[str, typer.Option(help="A backbone, as for `dhocl run`.")] = "efficientnet_lite0",
     image_size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 96,
     batch: Annotated[int, typer.Option(help="Images in a step; half as many are replayed.")] = 32,
-    precision: Annotated[
-        Literal["float32", "bfloat16"], typer.Option(help="Of the backbone; bfloat16 is mixed precision.")
-    ] = "float32",
+    precision: Annotated[Precision, typer.Option(help="Of the backbone; bfloat16 is mixed precision.")] = "float32",
     seconds: Annotated[float, typer.Option(min=0, help="Time for each line, at least.")] = 3.0,
 ) -> None:
     """Measure how fast a device learns and predicts, on random images, and print a Markdown table.

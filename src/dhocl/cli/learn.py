@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from dhocl.cli.options import NEW, BackboneName, Device, ImageSize, Method, Precision, Tree, option, ranks
+from dhocl.cli.options import NEW, BackboneName, Device, ImageSize, Method, PrecisionName, Tree, option, ranks
 from dhocl.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def learn(
     method: Method = None,
     backbone: BackboneName = None,
     image_size: ImageSize = None,
-    precision: Precision = None,
+    precision: PrecisionName = None,
     seed: Annotated[int | None, option("--seed", panel=NEW, help="Of the order of the images; default: 0.")] = None,
     checkpoint_every: Annotated[
         int | None,

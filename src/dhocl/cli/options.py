@@ -9,11 +9,12 @@ from dataclasses import MISSING, Field, fields
 from functools import cache
 from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from dhocl.core.errors import InputError
+from dhocl.core.precision import Precision
 from dhocl.experiment.config import Named, RunConfig, field_types
 
 Command = Callable[..., None]
@@ -51,8 +52,8 @@ BackboneName = Annotated[
 ImageSize = Annotated[
     int | None, option("--image-size", panel=NEW, help="Side in pixels that images are scaled to; default: 96.")
 ]
-Precision = Annotated[
-    Literal["float32", "bfloat16"] | None,
+PrecisionName = Annotated[
+    Precision | None,
     option("--precision", panel=NEW, help="Of the backbone; bfloat16 is mixed precision; default: float32."),
 ]
 

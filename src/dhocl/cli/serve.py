@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from dhocl.cli.configured import read_config
-from dhocl.cli.options import NEW, BackboneName, Device, ImageSize, Method, Precision, Tree, option, ranks
+from dhocl.cli.options import NEW, BackboneName, Device, ImageSize, Method, PrecisionName, Tree, option, ranks
 from dhocl.core.errors import InputError
 
 MODEL = "Model"
@@ -71,7 +71,7 @@ def serve(
     method: Method = None,
     backbone: BackboneName = None,
     image_size: ImageSize = None,
-    precision: Precision = None,
+    precision: PrecisionName = None,
     buffer: Annotated[int | None, option("--buffer", panel=NEW, help="Images kept for replay; default: 1000.")] = None,
     host: Annotated[
         str,

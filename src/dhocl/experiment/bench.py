@@ -10,10 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from dhocl.core.precision import Precision
 from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.model import Model, ModelConfig
-from dhocl.nn.backbones import Precision
 
 LEVELS = ("family", "genus", "species")
 CHILDREN = (10, 4, 5)  # classes of a level, and children of each class of the levels above: 200 species

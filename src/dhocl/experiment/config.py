@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from dhocl.core.errors import InputError, check_choice, check_least
 from dhocl.core.outside import spell
+from dhocl.core.precision import Precision
 
 Named = Any  # a name, or a class or function, which is stored as `module:name`
 Scenario = Literal["dhocl", "iblurry", "hle_single", "hle_dual", "hle_multi", "iirc"]
@@ -92,7 +93,7 @@ class RunConfig:
     eval_samples: int | None = None
     decode: Decode = "level"
     calibrate: bool = False
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Precision = "float32"
     seed: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from dhocl.core.decode import Beliefs, Decoding, believe, merge_synonyms
 from dhocl.core.errors import InputError, check_choice, check_least
 from dhocl.core.joining import Contradiction, join
+from dhocl.core.precision import Precision
 from dhocl.core.taxonomy import UNKNOWN, Label, Taxonomy
 from dhocl.knowledge import Background, Chain, Curator, KnowledgeSource, Oracle, Silent, Statement
 from dhocl.knowledge.source import is_slow
@@ -24,7 +25,6 @@ from dhocl.model.calibration import Calibration
 from dhocl.model.novelty import Novelty
 from dhocl.model.suggest import Looks, Suggestion, suggest
 from dhocl.nn import backbones
-from dhocl.nn.backbones import Precision
 from dhocl.nn.learner import Batch, Learner, Setup
 from dhocl.nn.ledger import REMEMBERED, Ledger, content_keys
 

@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -38,10 +39,10 @@ PATIENCE = 10.0  # seconds of load before a replica is added
 class RayReplica(Replica):
     """It also tells Ray how old its model is. Ray collects this from all replicas, for Prometheus."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    @cached_property
+    def _gauges(self) -> dict[str, Any]:
         metrics: Any = import_module("ray.serve.metrics")
-        self._gauges = {key: metrics.Gauge(name, description=about) for key, (name, about) in FRESHNESS.items()}
+        return {key: metrics.Gauge(name, description=about) for key, (name, about) in FRESHNESS.items()}
 
     def turn(self) -> bool:
         succeeded = super().turn()

@@ -101,7 +101,7 @@ class Replica:
         }
 
     def freshness(self) -> dict[str, Any]:
-        """How old that is what predicts."""
+        """How old the checkpoint is that predicts."""
         current = self._current
         behind = None if self._problem or self._newest is None else max(0, self._newest - current.snapshot.applied)
         return {

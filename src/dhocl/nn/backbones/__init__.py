@@ -19,7 +19,7 @@ from torch import nn
 from dhocl.core import outside
 from dhocl.core.devices import Device, find_device
 from dhocl.core.errors import InputError
-from dhocl.nn.backbones.base import IMAGENET_MEAN, IMAGENET_STD, Backbone, Precision, frozen
+from dhocl.nn.backbones.base import IMAGENET_MEAN, IMAGENET_STD, Backbone, frozen
 from dhocl.nn.backbones.efficientnet import efficientnet_lite0, efficientnet_lite2
 from dhocl.nn.backbones.hub import hub
 from dhocl.nn.backbones.parts import side_by_side

@@ -6,19 +6,19 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from dhocl.core.precision import Precision
 from dhocl.nn.backbones.layers import ConvNorm
 from dhocl.nn.backbones.parts import in_parts
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)  # per channel, on 0..1
 IMAGENET_STD = (0.229, 0.224, 0.225)
-Precision = Literal["float32", "bfloat16"]  # of the convolutions and products inside of a network
 POOLED = 768  # values of a stage that is pooled to several cells
 
 

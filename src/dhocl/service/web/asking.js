@@ -75,8 +75,7 @@ async function small(file) {
 
 async function predict() {
   if (!tree.nodes.size) return tell(`Nothing is learned yet${isReplica ? "" : ": name the image"}.`);
-  prediction = await predictOne(given);
-  const shown = prediction;
+  const shown = prediction = await predictOne(given);
   if (!isReplica) explain(given, shown.sure ?? shown.path[0], at("why"), () => prediction === shown);
   tell("");
 }
