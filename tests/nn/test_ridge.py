@@ -14,7 +14,7 @@ from torch import Tensor
 from dhocl.core.errors import InputError
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import Label, Taxonomy
-from dhocl.nn.heads.ridge import LeaveOneOut, Readout, Statistics, System, factor, outputs, solve
+from dhocl.nn.heads.ridge import LeaveOneOut, Readout, Statistics, System, combined, factor, outputs, solve
 from tests.helpers.tensors import unit
 from tests.helpers.trees import apply_one, balanced_tree, completed_by_hand
 
@@ -175,6 +175,12 @@ def test_leave_one_out_equals_regression_without_the_sample() -> None:
 def test_outputs_are_the_same_in_either_order(n: int, classes: int) -> None:
     L, M = factor(unit(9, D).t() @ unit(9, D), 0.5), unit(classes, D, seed=1)
     torch.testing.assert_close(outputs(unit(n, D, seed=2), L, M), unit(n, D, seed=2) @ solve(L, M).t())
+
+
+@pytest.mark.parametrize(("n", "classes"), [(3, 5), (5, 3)])
+def test_combined_weights_are_the_same_in_either_order(n: int, classes: int) -> None:
+    L, M, given = factor(unit(9, D).t() @ unit(9, D), 0.5), unit(classes, D, seed=1), unit(n, classes, seed=2)
+    torch.testing.assert_close(combined(given, L, M), given @ solve(L, M))
 
 
 def test_slopes_are_those_of_the_losses_by_log_penalties() -> None:

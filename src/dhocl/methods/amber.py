@@ -36,6 +36,7 @@ from dhocl.nn.memory import Reservoir
 GROWTH = 8  # reliabilities are fitted again when the stream has grown by an eighth
 ROUNDS = 10  # of fits after a data set was learned at once, or another model was merged
 LATE = 32  # in a long stream, labels are completed when it has grown by a thirty-second
+LAG = 2  # completions that foresight may lack; solving for it is the largest part of a step
 
 
 @dataclass(frozen=True)
@@ -159,8 +160,8 @@ class Amber(Learner):
         return self._predict(x, self._solved())
 
     def foresee(self, x: Tensor) -> dict[int, Tensor]:
-        """By a solution that may lack the last samples, as many as there are between completions."""
-        if self._foresight is None or self._behind > self._period():
+        """By a solution that may lack the last samples, as many as there are in LAG times between completions."""
+        if self._foresight is None or self._behind > LAG * self._period():
             self._foresight, self._behind = self._solved(), 0
         return self._predict(x, self._foresight)
 
@@ -295,7 +296,7 @@ class Amber(Learner):
         return self.memory.nodes
 
     def reader(self, lagging: bool = False) -> Self:
-        behind = self._foresight if lagging and self._behind <= self._period() else None
+        behind = self._foresight if lagging and self._behind <= LAG * self._period() else None
         solution = behind or self._solved()
         twin = super().reader(lagging)
         twin._learned = self.learned()

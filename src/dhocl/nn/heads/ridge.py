@@ -40,8 +40,9 @@ class System(NamedTuple):
 
 def factor(A: Tensor, gamma: float | Tensor, name: str = "gamma") -> Tensor:
     """Lower Cholesky factor (D, D) of A + diag(γ), γ a number or (D,). `name` is that of the setting, for an error."""
-    diagonal = torch.as_tensor(gamma, dtype=A.dtype, device=A.device).expand(len(A))
-    L, failed = torch.linalg.cholesky_ex(A + torch.diag(diagonal))
+    penalised = A.clone()
+    penalised.diagonal().add_(torch.as_tensor(gamma, dtype=A.dtype, device=A.device))
+    L, failed = torch.linalg.cholesky_ex(penalised)
     if failed:
         raise InputError(f"ridge regression: A is not positive definite; raise `settings` {name}")
     return L  # type: ignore[no-any-return]
@@ -55,6 +56,11 @@ def solve(L: Tensor, M: Tensor) -> Tensor:
 def outputs(phi: Tensor, L: Tensor, M: Tensor) -> Tensor:
     """(n, C) for samples phi (n, D), in the order of products that is cheaper."""
     return solve(L, phi) @ M.t() if len(phi) < len(M) else phi @ solve(L, M).t()
+
+
+def combined(weights: Tensor, L: Tensor, M: Tensor) -> Tensor:
+    """(n, D) sums of the weights of all classes, with factors `weights` (n, C), in the cheaper order of products."""
+    return weights @ solve(L, M) if len(M) < len(weights) else solve(L, weights @ M)
 
 
 class Readout(NamedTuple):
@@ -100,7 +106,7 @@ class LeaveOneOut:
 
         ∂zᵢ / ∂γ_d = -U_id W_d for plain outputs, ∂hᵢ / ∂γ_d = -U_id², with U = φ (A + diag γ)⁻¹ and W the weights.
         """
-        plain = self._U * solve(self._L, gradient @ self._M)
+        plain = self._U * combined(gradient, self._L, self._M)
         by_leverage = (gradient * (self.z - self._targets)).sum(1, keepdim=True) * self._learned  # (n, 1)
         return -gamma * (plain + self._U.square() * by_leverage) / (1 - self._h)
 
