@@ -212,7 +212,8 @@ def main(
         while (learned := clients.metrics()["learned"]) < observations:
             status.update(f"{learned:,} of {observations:,} observations learned")
             clients.learn(least=min(2000, observations - learned))
-        report |= {"learned": clients.metrics()["learned"], "peak_memory_mb": server.megabytes("VmHWM")}
+        report |= {"learned": clients.metrics()["learned"], "memory_mb": server.megabytes()}
+        report["peak_memory_mb"] = server.megabytes("VmHWM")
         server.end(signal.SIGTERM)
     report |= {"cores": len(os.sched_getaffinity(0)), "image_size": image_size, "classes": classes}
     print(json.dumps(report, indent=1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -236,3 +237,19 @@ def test_damaged_files_of_a_run_are_told_in_a_line(tmp_path: Path, name: str, co
     with pytest.raises(InputError, match=f"{name} is damaged or of another version") as found:
         read[name.partition(".")[0]]()
     assert "\n" not in str(found.value)
+
+
+def test_a_checkpoint_that_can_not_be_written_is_an_os_error_and_leaves_nothing(tmp_path: Path) -> None:
+    import torch
+
+    with pytest.raises(OSError, match="No such file"):
+        checkpoint.save(tmp_path / "moved", {"x": torch.ones(3)}, make_folder=False)
+    assert not list(tmp_path.iterdir())
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # like a full disk: Python ignores SIGXFSZ
+    try:
+        with pytest.raises(OSError, match=r"too large|File size"):
+            checkpoint.save(tmp_path, {"x": torch.ones(1000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())

@@ -12,13 +12,14 @@ import logging
 import re
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import safetensors
 import safetensors.torch
 from torch import Tensor
 
 from dhocl.core.errors import InputError, usable
-from dhocl.core.files import write_atomically
+from dhocl.core.files import put_in_place
 
 FORMAT = "6"  # incremented when the layout of a state changes
 READABLE = ("5", FORMAT)  # 5: without the samples that can be forgotten
@@ -32,9 +33,16 @@ def save(folder: Path, state: dict[str, Any], make_folder: bool = True) -> Path:
     serial = 1 + max((int(path.name[:9]) for path in newest_first(folder)), default=0)
     tensors: dict[str, Tensor] = {}
     tree = _take_tensors(state, "", tensors)
-    content = safetensors.torch.save(tensors, metadata={"format": FORMAT, "state": json.dumps(tree)})
-    path = folder / f"{serial:09d}-{_hash(content)}.safetensors"
-    write_atomically(path, content, make_folder)
+    if make_folder:
+        folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f".{uuid4().hex}.partial"
+    try:
+        _write(partial, tensors, {"format": FORMAT, "state": json.dumps(tree)})
+        path = folder / f"{serial:09d}-{_file_hash(partial)}.safetensors"
+        put_in_place(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
     for old in [*newest_first(folder)[KEEP:], *folder.glob(".*.partial")]:  # .partial: a crash while writing
         old.unlink()
     return path
@@ -69,9 +77,8 @@ def newest_first(folder: Path) -> list[Path]:
 
 
 def is_intact(path: Path) -> bool:
-    """Whether the content of a checkpoint has the hash of its name. It is read in blocks."""
-    with path.open("rb") as file:
-        return path.stem.endswith(f"-{hashlib.file_digest(file, _new_hash).hexdigest()}")
+    """Whether the content of a checkpoint has the hash of its name."""
+    return path.stem.endswith(f"-{_file_hash(path)}")
 
 
 def newest_intact(folder: Path) -> tuple[Path, bytes] | None:
@@ -94,6 +101,14 @@ def load(path: Path) -> dict[str, Any]:
         return _put_tensors(tree, file.get_tensor)  # type: ignore[no-any-return]
 
 
+def _write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Without a copy of the tensors in memory: the state of a service may be a large part of it."""
+    try:
+        safetensors.torch.save_file(tensors, path, metadata)
+    except safetensors.SafetensorError as error:  # such as a full disk
+        raise OSError(str(error)) from error
+
+
 def _take_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     """The value with each tensor replaced by a reference to its name in `tensors`."""
     if isinstance(value, Tensor):
@@ -113,6 +128,12 @@ def _put_tensors(tree: dict[str, Any], get: Any) -> Any:
         case {"json": value}:
             return value
     raise ValueError(f"unknown entry in a checkpoint: {tree}")
+
+
+def _file_hash(path: Path) -> str:
+    """Of the content, which is read in blocks."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, _new_hash).hexdigest()
 
 
 def _hash(content: bytes) -> str:

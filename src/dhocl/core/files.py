@@ -25,13 +25,17 @@ def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], object], 
     try:
         with partial.open("wb") as file:
             file.write(content) if isinstance(content, bytes) else content(file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        _sync_folder(path.parent)
+        put_in_place(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def put_in_place(partial: Path, path: Path) -> None:
+    """Rename a file that is complete. It is on disk when this returns."""
+    _sync(partial)
+    partial.replace(path)
+    _sync(path.parent)  # a rename survives a power cut only once the folder is synced too
 
 
 class InUseError(InputError):
@@ -83,9 +87,8 @@ def is_same(path: Path, known: os.stat_result) -> bool:
         return False
 
 
-def _sync_folder(folder: Path) -> None:
-    """A rename survives a power cut only once the folder is synced too."""
-    handle = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

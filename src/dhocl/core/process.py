@@ -28,7 +28,10 @@ def keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Give back what `keep_freed_memory` kept: after a run, the next one needs blocks of other sizes."""
+    """Give back what `keep_freed_memory` kept. It changes no setting.
+
+    After a run, the next one needs blocks of other sizes. A service that rests needs less than one that learns.
+    """
     gc.collect()  # learners and their parts refer to each other
     try:
         ctypes.CDLL(None).malloc_trim(0)

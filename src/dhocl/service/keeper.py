@@ -12,6 +12,7 @@ from pathlib import Path
 from dhocl.core import checkpoint
 from dhocl.core.errors import InputError
 from dhocl.core.files import is_same
+from dhocl.core.process import return_freed_memory
 from dhocl.service.corrections import erase, erasing
 from dhocl.service.journal import Journal, MovedError
 from dhocl.service.logs import Line
@@ -80,6 +81,7 @@ class Keeper:
         seconds = round(time.monotonic() - began, 3)
         logger.info(Line("checkpoint written", entry=served.applied, learned=served.learned, seconds=seconds))
         self._older, self._saved = self._saved, served.applied
+        return_freed_memory()  # what learning needs for a moment is more than the model
         self.check_place()  # the checkpoint may have gone elsewhere
         if checkpoint.count(self._folder) >= checkpoint.KEEP:
             self._journal.prune(covered=self._older)  # the older checkpoint may still be needed
