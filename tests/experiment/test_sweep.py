@@ -150,6 +150,15 @@ def test_some_methods_now_and_the_others_later(tmp_path: Path) -> None:
         sweep.sweep(["main"], tmp_path, methods=["era"])
 
 
+def test_some_data_sets_now_without_the_others(tmp_path: Path) -> None:
+    some = prepare(tmp_path, ["best"], Scale.mini, range(1), None, methods=["er"], datasets=["glyphs"])
+    assert [(job.config.method, job.config.dataset) for job in some] == [("er", "glyphs")]
+    panels = {entry.panel for entry in SweepFolder(tmp_path).read("best")[1]}
+    assert panels == {"cifar100", "cub200", "glyphs"}, "the plan has all"
+    with pytest.raises(InputError, match="`dataset` cub: one of cifar100"):
+        sweep.sweep(["best"], tmp_path, "mini", datasets=["cub"])
+
+
 def test_a_method_by_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,9 @@ def sweep(
         list[str] | None,
         typer.Option(help="Only runs of this method now, others can follow later; repeat it for several."),
     ] = None,
+    dataset: Annotated[
+        list[str] | None, typer.Option(help="Only runs on this data set now; repeat it for several.")
+    ] = None,
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="local: processes on this machine; ray: tasks on a Ray cluster.")
     ] = "local",
@@ -63,7 +66,7 @@ def sweep(
     size = Scale(scale)
     folder = out or Path("runs") / size
     each = range(first_seed, first_seed + (seeds or SEEDS[size]))
-    jobs = prepare(folder, recipes, size, each, data, backbone or [], method or [])
+    jobs = prepare(folder, recipes, size, each, data, backbone or [], method or [], dataset or [])
     try:
         failed = watch_sweep(start(jobs, engine, workers, address), jobs, quiet)
     except KeyboardInterrupt:

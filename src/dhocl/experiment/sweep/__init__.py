@@ -41,6 +41,7 @@ def sweep(
     seeds: int | None = None,
     first_seed: int = 0,
     methods: Sequence[str] = (),
+    datasets: Sequence[str] = (),
     data: str | Path | None = None,
     backbones: Sequence[str] = (),
     engine: Literal["local", "ray"] = "local",
@@ -60,6 +61,7 @@ def sweep(
         seeds: number of seeds; default 1, 2, 3 or 5, depending on the scale.
         first_seed: seeds count from here.
         methods: only runs of these methods now; default all. Other runs of the recipes can follow later.
+        datasets: only runs on these data sets now, likewise. The others need not be there.
         data: folder with the archives of the data sets.
         backbones: for rows of recipes that do not name one: `backbones` takes any number, `imagenet_h` needs one.
         engine: "local" for processes on this machine, "ray" for tasks on a Ray cluster.
@@ -82,7 +84,7 @@ def sweep(
     place = None if data is None else Path(data)
     check_least("first_seed", first_seed, 0)
     each = range(first_seed, first_seed + (seeds or SEEDS[size]))
-    jobs = prepare(Path(folder), recipes, size, each, place, backbones, methods)
+    jobs = prepare(Path(folder), recipes, size, each, place, backbones, methods, datasets)
     events = start(jobs, engine, workers, address)
     return [event.job for event in events if isinstance(event, Ended) and event.problem]
 
@@ -95,8 +97,11 @@ def prepare(
     place: Path | None,
     backbones: Sequence[str] = (),
     methods: Sequence[str] = (),
+    datasets: Sequence[str] = (),
 ) -> list[Job]:
-    """Plan the recipes in a folder. Returns the runs (of these methods) that are not finished, without duplicates.
+    """Plan the recipes in a folder. Returns the runs that are not finished, without duplicates.
+
+    Only those of these methods and on these data sets, if any are named.
 
     InputError if data or a backbone is missing, before anything is written.
     """
@@ -113,11 +118,14 @@ def prepare(
     if backbones and not unnamed:
         raise InputError("`backbone`: these recipes at this scale have their own backbones, leave it out")
     cells = [cell for name in names for cell in cells_of(name, scale, backbones)]
-    there = sorted({cell.config.method for cell in cells})
-    for method in methods:
-        check_choice("method", method, there)
     sets = {cell.config.dataset: cell.config for cell in cells}
+    for method in methods:
+        check_choice("method", method, sorted({cell.config.method for cell in cells}))
+    for name in datasets:
+        check_choice("dataset", name, sorted(sets))
     for name, config in sets.items():
+        if datasets and name not in datasets:
+            continue
         if name != "glyphs" and place is None:
             raise InputError(f"these recipes at this scale need {name}: give its folder as `data`")
         data.check(name, Selection(place, config.image_size))
@@ -126,7 +134,13 @@ def prepare(
         shown = statistics(scale, place) if Statistics() in find_recipe(name).exhibits else ()
         for job in SweepFolder(folder).plan(name, scale, seeds, place, backbones, shown):
             jobs[job.folder.name] = job
-    return [job for job in jobs.values() if not job.finished and (not methods or job.config.method in methods)]
+    return [
+        job
+        for job in jobs.values()
+        if (not methods or job.config.method in methods)
+        and (not datasets or job.config.dataset in datasets)
+        and not job.finished
+    ]
 
 
 def statistics(scale: Scale, place: Path | None) -> list[Statistic]:
