@@ -125,7 +125,7 @@ class Clients:
                 names, ranks = zip(*labels.draw(POSTED), strict=True)
                 answer = client.post("/observations", files=files, data={"name": names, "rank": ranks})
                 if answer.status_code == 429:
-                    stop.wait(0.2)
+                    stop.wait(float(answer.headers["Retry-After"]))
 
     def _ask(self, end: float, seed: int, taken: list[float]) -> None:
         rng = np.random.default_rng(seed)

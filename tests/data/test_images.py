@@ -100,8 +100,8 @@ def textured(edge: int) -> Image.Image:
     return Image.fromarray(np.random.default_rng(0).integers(0, 256, (edge, edge, 3), dtype=np.uint8))
 
 
-def test_only_photographs_of_four_times_the_size_are_decoded_at_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    small, large = (saved(textured(edge), "JPEG").getvalue() for edge in (95, 96))
+def test_only_photographs_of_3_5_times_the_size_are_decoded_at_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = (saved(textured(edge), "JPEG").getvalue() for edge in (82, 84))
     drafted = [square(BytesIO(content), 24, "x") for content in (small, large)]
     monkeypatch.setattr("PIL.JpegImagePlugin.JpegImageFile.draft", lambda *_: None)
     whole = [square(BytesIO(content), 24, "x") for content in (small, large)]

@@ -171,6 +171,31 @@ def test_leave_one_out_equals_regression_without_the_sample() -> None:
         torch.testing.assert_close(found[i], W @ phi[i], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("times", [8_000, 20_000])
+def test_a_long_stream_of_the_same_images_can_be_solved(times: int) -> None:
+    """In float32, the sums of 256,000 samples have eigenvalues below -0.05, where they should be 0."""
+    phi = torch.nn.functional.normalize(torch.rand(8, 64, generator=torch.Generator().manual_seed(0)))
+    A, M = torch.zeros(64, 64), 4 * times * phi
+    batch = phi.repeat(4, 1)
+    for _ in range(times):
+        A.addmm_(batch.t(), batch)
+    with pytest.raises(RuntimeError, match="not positive-definite"):
+        torch.linalg.cholesky(A + 0.01 * torch.eye(64))
+    torch.testing.assert_close(outputs(phi, factor(A, 0.01), M), torch.eye(8), atol=0.02, rtol=0)
+
+
+def test_penalties_above_rounding_errors_stay_as_they_are() -> None:
+    phi, gamma = unit(30, D), torch.linspace(0.01, 2, D)
+    A = phi.t() @ phi
+    L = factor(A, gamma)
+    torch.testing.assert_close(L @ L.t(), A + torch.diag(gamma))
+
+
+def test_sums_that_are_not_numbers_are_an_error() -> None:
+    with pytest.raises(InputError, match="raise `settings` gamma"):
+        factor(torch.full((3, 3), torch.nan), 1.0)
+
+
 @pytest.mark.parametrize(("n", "classes"), [(3, 5), (5, 3)])
 def test_outputs_are_the_same_in_either_order(n: int, classes: int) -> None:
     L, M = factor(unit(9, D).t() @ unit(9, D), 0.5), unit(classes, D, seed=1)

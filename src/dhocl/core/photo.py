@@ -14,6 +14,7 @@ from PIL import Image, ImageOps, JpegImagePlugin, UnidentifiedImageError
 from dhocl.core.errors import InputError
 from dhocl.core.places import Cell, Place, Remote, fetched
 
+SPARE = 1.75  # sides of the square that a JPEG must have before it is scaled: a photograph of 375 rows is halved for 96
 JPEG = b"\xff\xd8\xff"  # its first bytes
 HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"msf1")  # brands of HEIC files
 
@@ -28,7 +29,8 @@ def square(source: Place | BytesIO | Image.Image, size: int, what: str, cut: int
             source = BytesIO(fetched(source))
         with nullcontext(source) if isinstance(source, Image.Image) else _opened(source, what) as image:
             height = image.height
-            image.draft(None, (2 * size, 2 * size))  # decodes a JPEG of 4 times the size or more at a part of its size
+            enough = math.ceil(SPARE * size)
+            image.draft(None, (enough, enough))  # decodes a JPEG at 1/2, 1/4 or 1/8 of its size, if that is enough
             upright = _rgb(ImageOps.exif_transpose(image))
             if cut:
                 kept = upright.height - math.ceil(cut * image.height / height)

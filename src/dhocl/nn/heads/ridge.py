@@ -20,6 +20,8 @@ from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import UNKNOWN
 
 Penalty = Callable[[int], Tensor]  # level -> γ (D,)
+ROUNDING = 8.0  # units in the last place of the sum of all eigenvalues: a usual error of the smallest
+ATTEMPTS = 8  # to factor, with a larger error each
 FEW = 1.0  # classes per feature up to which weights are solved
 
 
@@ -39,13 +41,20 @@ class System(NamedTuple):
 
 
 def factor(A: Tensor, gamma: float | Tensor, name: str = "gamma") -> Tensor:
-    """Lower Cholesky factor (D, D) of A + diag(γ), γ a number or (D,). `name` is that of the setting, for an error."""
-    penalised = A.clone()
-    penalised.diagonal().add_(torch.as_tensor(gamma, dtype=A.dtype, device=A.device))
-    L, failed = torch.linalg.cholesky_ex(penalised)
-    if failed:
-        raise InputError(f"ridge regression: A is not positive definite; raise `settings` {name}")
-    return L  # type: ignore[no-any-return]
+    """Lower Cholesky factor (D, D) of A + diag(γ), γ a number or (D,). `name` is that of the setting, for an error.
+
+    Rounding errors of A grow with the number of samples and may exceed γ. Penalties below them are raised.
+    """
+    gamma = torch.as_tensor(gamma, dtype=A.dtype, device=A.device)
+    least = ROUNDING * torch.finfo(A.dtype).eps * A.trace()
+    for _ in range(ATTEMPTS):
+        penalised = A.clone()
+        penalised.diagonal().add_(torch.maximum(gamma, least))
+        L, failed = torch.linalg.cholesky_ex(penalised)
+        if not failed:
+            return L  # type: ignore[no-any-return]
+        least = 4 * least
+    raise InputError(f"ridge regression: A is not positive definite; raise `settings` {name}")
 
 
 def solve(L: Tensor, M: Tensor) -> Tensor:
