@@ -36,7 +36,6 @@ RANKS = ("family", "genus", "species")
 POSTED = 8  # images per request
 CLIENTS = 2  # that post, and that predict
 BATCH = 32
-FIRST = 512  # observations before anything is measured
 
 
 def photographs(count: int, seed: int = 0) -> list[bytes]:
@@ -190,6 +189,7 @@ def main(
     seconds: Annotated[float, typer.Option(help="Duration of a measurement.")] = 15.0,
     image_size: Annotated[int, typer.Option(help="Side of the images that the model learns.")] = 96,
     classes: Annotated[int, typer.Option(help="Species; each tenth is a genus.")] = 100,
+    first: Annotated[int, typer.Option(help="Observations before anything is measured.")] = 512,
     observations: Annotated[int, typer.Option(help="Learned before the end, to measure memory.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Also write the numbers as JSON.")] = None,
 ) -> None:
@@ -202,8 +202,8 @@ def main(
         options = ["--levels", ",".join(RANKS), "--tree", tree, "--image-size", image_size, "--queue", 512]
         server = Server(Path(folder) / "model", *options)
         clients, bare = Clients(server.address, images, classes), Bare(images, image_size, tree, classes)
-        bare.learn(least=FIRST)
-        clients.learn(least=FIRST)
+        bare.learn(least=first)
+        clients.learn(least=first)
         found = []
         for number in range(rounds):
             status.update(f"round {number + 1} of {rounds}, about {rounds * seconds * 4:.0f} s in all")
