@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -17,7 +17,7 @@ from dhocl.experiment.record import Record, title
 from dhocl.report.figures import Key, Shown, colour
 from dhocl.report.reading import DECODINGS, MISSING, NUMBERS, OPEN_AAUC, Run, entry, read
 from dhocl.report.svg import COLOURS, Line, Panel, plot
-from dhocl.report.tables import Table, gap_text, lookup, paired_note, shown, spread, tabulate
+from dhocl.report.tables import BOLD, Table, gap_text, lookup, paired_note, shown, spread, tabulate
 
 CURVES = {
     "accuracy": ("Accuracy averaged over the levels", "accuracy, %"),
@@ -66,6 +66,7 @@ def compare(records: list[Record], page: Path | None = None) -> dict[str, Any]:
         "links": {
             named[id(run)]: link for run, record in zip(runs, records, strict=True) if (link := _link(record, page))
         },
+        "BOLD": BOLD,
         "gap_text": gap_text,
         "paired_note": paired_note,
         "numbers": COLUMNS,
@@ -128,13 +129,13 @@ def labels(runs: list[Run]) -> list[str]:
 
 
 def _tables(decoding: str, prefix: str, runs: list[Run], groups: list[list[Run]]) -> RunTables:
-    def table(rows: Mapping[str, list[Run]], bounds: Collection[str] = ()) -> Table:
+    def table(rows: Mapping[str, list[Run]]) -> Table:
         names = [number.name for number in COLUMNS]
         summaries = {
             row: {run.key: {name: run.summary.get(entry(name, prefix)) for name in names} for run in found}
             for row, found in rows.items()
         }
-        return tabulate(decoding, names, summaries, {}, bounds)
+        return tabulate(decoding, names, summaries, {})
 
     each = dict(zip(labels(runs), ([run] for run in runs), strict=True))
     means = {}
@@ -143,7 +144,7 @@ def _tables(decoding: str, prefix: str, runs: list[Run], groups: list[list[Run]]
         if len({run.config.seed for run in done}) > 1:
             label = describe(group[0].config, [run.config for run in runs], "seed")
             means[f"{label}, {len(done)} seeds"] = done
-    return RunTables(decoding, table(each, _unfinished(runs)), table(means))
+    return RunTables(decoding, table(each), table(means))
 
 
 def _unfinished(runs: list[Run]) -> list[str]:

@@ -144,8 +144,10 @@ def _label_ends(axes: Axes, lines: Sequence[Line]) -> None:
         )
 
 
-def intervals(names: Sequence[str], values: Sequence[tuple[float, float]], xlabel: str, better: int) -> Figure:
+def intervals(names: Sequence[str], values: Sequence[tuple[float, float | None]], xlabel: str, better: int) -> Figure:
     """A mean and half an interval per name, from top to bottom; those that exclude 0 are in colour.
+
+    Without an interval, a mean is a grey mark without a line.
 
     `better` is 1 if higher is better, and -1 if lower is.
     """
@@ -154,7 +156,7 @@ def intervals(names: Sequence[str], values: Sequence[tuple[float, float]], xlabe
         axes = figure.subplots()
         axes.axvline(0, color=INK, linewidth=0.8)
         for place, (mean, half) in enumerate(values):
-            shade = GREY if abs(mean) <= half else COLOURS[0] if better * mean > 0 else COLOURS[1]
+            shade = GREY if half is None or abs(mean) <= half else COLOURS[0] if better * mean > 0 else COLOURS[1]
             axes.errorbar(mean, place, xerr=half, color=shade, marker="o", markersize=3, linewidth=1.3, capsize=2)
         axes.set_yticks(range(len(names)), names)
         axes.invert_yaxis()

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from dhocl.report.paired import Difference, StreamKey, as_good, difference
+from dhocl.report.paired import Difference, StreamKey, difference, stands_out
 from dhocl.report.reading import MISSING, NUMBERS, OPEN_AAUC, Number, written
 
 MORE = [
@@ -40,13 +40,16 @@ KNOWN["structure.-1"] = Number(
     "correlation", "Correlation of the distances between prototypes of the finest level with those in the tree.", 2
 )
 
-BOLD = "Bold: the best row, if its paired difference to every other is distinct from 0 (95 %); with one seed, the best."
+BOLD = (
+    "Bold: the best, if its paired difference to each of the others is distinct from 0 (95 %). "
+    "One seed, or one common seed: not compared."
+)
 
 
 class Cell(NamedTuple):
     values: dict[StreamKey, float]
     printed: float | None  # result of the paper
-    best: bool = False  # the best, and distinct from all others
+    best: bool = False  # the best of those with several seeds, and distinctly better than the others
     gap: Difference | None = None  # to the row that is compared with; None for this row itself
     top: bool = False  # the row that the others are compared with because it is the best
 
@@ -118,8 +121,7 @@ def tabulate(
 ) -> Table:
     """A table with a line for each row of `summaries`, its finished runs.
 
-    The best mean of each metric is marked, unless the paired difference of another row to it is not distinct from 0.
-    Rows in `bounds` do not count. Differences are to the row `reference`, or to the best.
+    Rows in `bounds` are not compared for the best. Differences are to the row `reference`, or to the best.
     """
     numbers = [KNOWN[name] for name in names]
     lines = []
@@ -131,26 +133,36 @@ def tabulate(
             cells.append(Cell(known, printed.get(row, {}).get(name)))
         lines.append(Line(row, cells))
     for place, number in enumerate(numbers):
-        column = {line.name: line.cells[place] for line in lines if line.cells[place].values}
-        means = {row: number.sign * mean(cell.values.values()) for row, cell in column.items() if row not in bounds}
-        if len(means) < 2:
-            continue
-        top = max(means, key=means.__getitem__)
-        best, against = column[top], reference or top
-        rivals = [
-            row
-            for row in means.keys() - {top}
-            if as_good(column[row].values, best.values, alike=shown(column[row], number) == shown(best, number))
-        ]
+        column = compared({line.name: line.cells[place] for line in lines}, number.sign, bounds, reference)
         for line in lines:
-            cell = line.cells[place]
-            gap = (
-                difference(cell.values, column[against].values) if against in column and line.name != against else None
-            )
-            line.cells[place] = cell._replace(
-                best=line.name == top and not rivals, gap=gap, top=line.name == top and reference is None
-            )
+            line.cells[place] = column[line.name]
     return Table(title, numbers, lines, max((len(found) for found in summaries.values()), default=0), reference)
+
+
+def compared(
+    cells: Mapping[str, Cell], direction: int, bounds: Collection[str] = (), reference: str | None = None
+) -> dict[str, Cell]:
+    """The same cells of a metric, with the best marked, and differences to `reference` or to the best.
+
+    The best has the best mean of those with several seeds. It is marked if it stands out from them.
+    """
+    means = {
+        name: direction * mean(cell.values.values())
+        for name, cell in cells.items()
+        if len(cell.values) > 1 and name not in bounds
+    }
+    top = max(means, key=means.__getitem__, default=None)
+    rivals = [cells[name].values for name in means.keys() - {top}]
+    distinct = top is not None and stands_out(cells[top].values, rivals, direction)
+    against = cells.get(reference or top or "")
+    return {
+        name: cell._replace(
+            best=name == top and distinct,
+            gap=difference(cell.values, against.values) if against and cell is not against else None,
+            top=name == top and reference is None,
+        )
+        for name, cell in cells.items()
+    }
 
 
 def shown(cell: Cell, number: Number) -> str:
