@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from dhocl.experiment.recipes import RECIPES, Scale
+from dhocl.report.claim_text import paragraph
 from dhocl.report.claims import CLAIMS
-from dhocl.report.evidence import Verdict
+from dhocl.report.evidence import Results, Verdict
 from dhocl.report.verdicts import ClaimResult, Decision, decisive, judge
 
 World = dict[str, dict[str, dict[str, dict[tuple[int, str], dict[str, Any]]]]]
@@ -75,8 +76,9 @@ def true_world(seeds: int = 3) -> World:
     return world
 
 
-def results(world: World) -> dict[str, ClaimResult]:
-    return {claim.name: judge(claim, world) for claim in CLAIMS}
+def results(world: World, **scales: Scale) -> dict[str, ClaimResult]:
+    found = {recipe: Results(scales.get(recipe, Scale.full), panels) for recipe, panels in world.items()}
+    return {claim.name: judge(claim, found) for claim in CLAIMS}
 
 
 def decisions(world: World) -> dict[str, str]:
@@ -241,14 +243,61 @@ def test_conditions_are_used_where_a_recipe_was_not_run(
     assert "conditions" in found.recipes
 
 
-def test_the_recipe_with_the_most_common_seeds_is_used() -> None:
+def two_recipes() -> World:
+    """`best` has three seeds, `main` only two."""
     world = true_world()
     few = {row: dict(list(runs.items())[:2]) for row, runs in world["main"]["cub200"].items()}
-    world["best"] = {"cub200": world["main"]["cub200"]}
-    world["main"] = {"cub200": few}
-    found = results(world)["AMBER"]
+    return world | {"best": {"cub200": world["main"]["cub200"]}, "main": {"cub200": few}}
+
+
+def test_the_recipe_with_the_most_common_seeds_is_used() -> None:
+    found = results(two_recipes())["AMBER"]
     assert found.recipes == ["best"]
     assert {outcome.difference.pairs for outcome in found.outcomes if outcome.difference} == {3}
+
+
+def test_a_larger_scale_is_used_before_more_seeds() -> None:
+    found = results(two_recipes(), best=Scale.mini)["AMBER"]
+    assert found.recipes == ["main"]
+    assert "Compared on cub200 (recipe `main`, scale `full`)." in paragraph(found.parts[0])
+    world = two_recipes()
+    world["main"]["cub200"]["amber"] = {}
+    found = results(world, best=Scale.mini)["AMBER"]
+    assert "Compared on cub200 (recipe `best`, scale `mini`)." in paragraph(found.parts[0])
+
+
+def test_a_data_set_without_runs_does_not_count() -> None:
+    world = true_world()
+    for name, panels in world.items():
+        panels["glyphs"] = {row: {} for row in panels["cub200"]}
+        if name == "main":  # these two are compared with others, not with each other
+            panels["glyphs"] |= {"cbrs": panels["cub200"]["cbrs"], "joint": panels["cub200"]["joint"]}
+    found = results(world)
+    assert {result.decision.value for result in found.values()} == {"confirmed"}
+    assert "Compared on cifar100, cub200 (recipe" in paragraph(found["Claim 1"].parts[0])
+
+
+def test_a_row_without_runs_leaves_the_claim_open_where_others_have_some() -> None:
+    world = true_world()
+    world["main"]["cub200"]["cbrs"] = {}
+    found = results(world)["Claim 1"]
+    assert found.decision is Decision.undecided
+    assert {(o.dataset, o.comparison.second) for o in found.outcomes if o.problem == "no runs"} == {("cub200", "cbrs")}
+
+
+def test_a_row_in_a_panel_of_its_own_is_not_missing_elsewhere() -> None:
+    """As those that learn from a fifth of the stream, with the rows that they are compared with."""
+    world = true_world()
+    panels = world["main"]
+    for panel in ("cifar100", "cub200"):
+        own = {"ccl_dc": panels[panel].pop("ccl_dc"), "halo": panels[panel]["halo"]}
+        panels[f"{panel}, 10,000 images"] = own
+    found = results(world)["Claim 1"]
+    assert found.decision is Decision.confirmed
+    assert {o.dataset for o in found.outcomes if o.comparison.second == "ccl_dc"} == {
+        "cifar100, 10,000 images",
+        "cub200, 10,000 images",
+    }
 
 
 def test_what_is_compared_is_planned_by_the_recipes() -> None:

@@ -69,8 +69,18 @@ def paragraph(part: PartResult) -> str:
     sentences = [part.part.sentence, f"**{part.decision.capitalize()}.**"]
     if not any(outcome.difference for outcome in part.outcomes):
         return " ".join([*sentences, "There are no runs to compare."])
+    sentences.append(f"Compared on {sources(part.outcomes)}.")
     sentences += _rows(part) if isinstance(part.part, NoneBest) else _comparisons(part.outcomes)
     return " ".join(sentences)
+
+
+def sources(found: Sequence[Outcome]) -> str:
+    """Where differences are from: data sets, recipes and scales."""
+    datasets: dict[str, list[str]] = {}
+    for outcome in found:
+        if outcome.scale:
+            datasets.setdefault(f"recipe `{outcome.recipe}`, scale `{outcome.scale}`", []).append(outcome.dataset)
+    return "; ".join(f"{', '.join(dict.fromkeys(names))} ({source})" for source, names in datasets.items())
 
 
 def _comparisons(found: Sequence[Outcome]) -> list[str]:

@@ -18,7 +18,7 @@ from dhocl.experiment.sweep import SweepFolder
 from dhocl.report.claim_forest import claim_forest
 from dhocl.report.claim_text import key_number, paragraph, tally
 from dhocl.report.claims import CLAIMS
-from dhocl.report.evidence import Summaries
+from dhocl.report.evidence import Results, Summaries
 from dhocl.report.exhibits import with_legend
 from dhocl.report.section import Section, section, sweep_command
 from dhocl.report.sweep import file_name
@@ -86,10 +86,13 @@ def write_pages(folder: Path, pages: Path, track: Callable[[list[str]], Iterable
 
 def summaries(sections: Sequence[Section]) -> Summaries:
     return {
-        part.name: {
-            panel: {row: {run.key: run.summary for run in runs} for row, runs in rows.items()}
-            for panel, rows in part.runs.items()
-        }
+        part.name: Results(
+            part.scale,
+            {
+                panel: {row: {run.key: run.summary for run in runs} for row, runs in rows.items()}
+                for panel, rows in part.runs.items()
+            },
+        )
         for part in sections
     }
 

@@ -17,7 +17,7 @@ from dhocl.report.verdicts import ClaimResult
 
 RUN_COLUMNS = ("run", "recipe", "panel", "row", "seed", "command", *(number.name for number in NUMBERS))
 CLAIM_COLUMNS = (
-    *("claim", "statement", "metric", "first", "second", "data set", "recipe", "verdict", "why not decided"),
+    *("claim", "statement", "metric", "first", "second", "data set", "recipe", "scale", "verdict", "why not decided"),
     *("difference", "half of the 95 % interval", "pairs"),
 )
 
@@ -53,7 +53,8 @@ def claims_csv(results: Sequence[ClaimResult]) -> str:
             for outcome in part.outcomes:
                 comparison, gap = outcome.comparison, outcome.difference
                 names = [comparison.quantity.title, comparison.first, comparison.second]
-                found = [outcome.dataset, outcome.recipe, spoken(part.part)[outcome.verdict], outcome.problem]
+                found = [outcome.dataset, outcome.recipe, outcome.scale or ""]
+                found += [spoken(part.part)[outcome.verdict], outcome.problem]
                 values = ["", "", 0] if gap is None else [gap.mean, "" if gap.half is None else gap.half, gap.pairs]
                 lines.append([result.claim.name, part.part.sentence, *names, *found, *values])
     return _csv(lines)
