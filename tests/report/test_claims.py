@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatch
 from itertools import permutations
 from typing import Any
 
@@ -11,13 +12,15 @@ from dhocl.experiment.recipes import RECIPES, Scale
 from dhocl.report.claim_text import paragraph
 from dhocl.report.claims import CLAIMS
 from dhocl.report.evidence import Results, Verdict
-from dhocl.report.verdicts import ClaimResult, Decision, decisive, judge
+from dhocl.report.traces import RUN_COLUMNS
+from dhocl.report.verdicts import ClaimResult, Decision, PartResult, decisive, judge
 
 World = dict[str, dict[str, dict[str, dict[tuple[int, str], dict[str, Any]]]]]
 PAPER = (
     *("er", "cbrs", "mir", "clib", "rm", "plfms", "icarl_sdc", "lwf"),
     *("ewc", "icicle", "acil", "gacil", "onpro", "nsce", "ccl_dc", "onlora"),
 )
+KINDS = ("EfficientNet-Lite0", "resnet50-supervised", "resnet50-ssl")
 METRICS = ("AAUC", "FAUC", "MS", "FFAcc", "FAAcc")
 UP = {"AAUC": 1, "FAUC": 1, "MS": -0.02, "FFAcc": 1, "FAAcc": 1}  # of a row that is better by 1
 NOISE = (0.0, 0.1, -0.1)  # of the seeds, the same for no two rows
@@ -49,10 +52,13 @@ def true_world(seeds: int = 3) -> World:
         "amber": 8.0,
         "acil": {"quality": 3.0, "coarsest": 50.0},
         "finetune": -9.0,
+        "amber, doubled side": 40.0,
         "joint": 30.0,
     }
     best_at = dict(zip(("multi_ce", "hxe", "soft_ce", "haf", "hcon"), METRICS, strict=True))
     policies = dict(zip(("er", "cbrs", "clib", "gss"), METRICS[:4], strict=True))
+    kept = {"er": 0.0, "acil": 3.0, "halo": 5.0, "amber": 8.0}
+    losses = {"er": 2.0, "acil": 8.0, "halo": 4.0, "amber": 3.0}
     world: World = {
         "main": of(**main),
         "ablation": of(linear=0.0, analytic=0.0, icicle=0.0, predla=3.0, halo=5.0),
@@ -65,6 +71,10 @@ def true_world(seeds: int = 3) -> World:
         "delay": of(**{"delay 1": 5.0, "delay 50": {"quality": 4.0, "MS": -40.0}}),
         "buffer": of(**{"buffer 100": 0.0, "buffer 5000": 4.0}),
         "prototype_structure": of(**{"with HPR": 0.0, "without HPR": 0.0}),
+        "backbones": of(
+            **{f"{row} {kind}": quality for row, quality in kept.items() for kind in KINDS[:2]},
+            **{f"{row} {KINDS[2]}": kept[row] - lost for row, lost in losses.items()},
+        ),
     }
     for panel in world["prototype_structure"].values():
         for row, low in (("with HPR", 0.4), ("without HPR", 0.2)):
@@ -93,7 +103,7 @@ def move(world: World, recipe: str, panel: str, row: str, metric: str, by: float
 
 def test_true_claims_are_confirmed() -> None:
     assert set(decisions(true_world()).values()) == {"confirmed"}
-    assert [claim.name for claim in CLAIMS] == [*(f"Claim {number}" for number in range(1, 7)), "AMBER"]
+    assert [claim.name for claim in CLAIMS] == [*(f"Claim {number}" for number in range(1, 7)), "AMBER", "Backbones"]
 
 
 def test_a_single_seed_decides_nothing() -> None:
@@ -124,6 +134,11 @@ REFUTING = [
     ("Claim 5", "delay", "delay 50", "AAUC", -45),
     ("Claim 5", "buffer", "buffer 100", "AAUC", 9),
     *(("AMBER", "main", "amber", metric, -6) for metric in ("AAUC", "FAUC", "MS")),
+    *(("AMBER", "main", "amber, doubled side", metric, -39) for metric in ("AAUC", "FAUC", "MS")),
+    *(("AMBER", "main", "joint", metric, 15) for metric in ("AAUC", "FAUC", "MS")),
+    ("Backbones", "backbones", "acil resnet50-ssl", "AAUC", 5),
+    ("Backbones", "backbones", "acil EfficientNet-Lite0", "AAUC", -7),
+    *(("Backbones", "backbones", "amber resnet50-ssl", metric, -5) for metric in ("FAUC", "MS")),
 ]
 
 
@@ -227,6 +242,10 @@ MOVED = [
 ]
 
 
+def used(part: PartResult) -> bool:
+    return any(arm.recipe == "conditions" for c in part.part.comparisons for q in c.options[-1] for arm in q.arms)
+
+
 @pytest.mark.parametrize(("claim", "recipe", "moved"), MOVED)
 def test_conditions_are_used_where_a_recipe_was_not_run(
     claim: str, recipe: str, moved: dict[tuple[str, str], str]
@@ -239,7 +258,7 @@ def test_conditions_are_used_where_a_recipe_was_not_run(
         panels.setdefault(f"cifar100, {condition}", {})[row] = single["cifar100"][old]
     world["conditions"] = panels
     found = results(world)[claim]
-    assert found.decision is Decision.confirmed
+    assert all(part.decision is Decision.confirmed for part in found.parts if used(part))
     assert "conditions" in found.recipes
 
 
@@ -300,6 +319,28 @@ def test_a_row_in_a_panel_of_its_own_is_not_missing_elsewhere() -> None:
     }
 
 
+def test_joint_training_is_compared_on_photographs_only() -> None:
+    world = true_world()
+    world["main"]["glyphs"] = {
+        row: runs if row != "joint" else world["main"]["cub200"]["amber, doubled side"]
+        for row, runs in world["main"]["cub200"].items()
+    }
+    assert {o.dataset for o in results(world)["AMBER"].parts[0].outcomes} == {"cifar100", "cub200", "glyphs"}
+    assert {o.dataset for o in results(world)["AMBER"].parts[2].outcomes} == {"cifar100", "cub200"}
+
+
+def test_what_is_compared_is_in_the_table_of_runs() -> None:
+    compared = {
+        quantity.metric
+        for claim in CLAIMS
+        for part in claim.parts
+        for comparison in part.comparisons
+        for option in comparison.options
+        for quantity in option
+    }
+    assert compared <= set(RUN_COLUMNS)
+
+
 def test_what_is_compared_is_planned_by_the_recipes() -> None:
     planned = {
         name: {(cell.panel, cell.row) for scale in Scale for cell in recipe.cells(scale)}
@@ -316,7 +357,10 @@ def test_what_is_compared_is_planned_by_the_recipes() -> None:
     }
     for arm in sides:
         tail = f", {arm.condition}" if arm.condition else ""
-        assert any(row == arm.row and panel.endswith(tail) for panel, row in planned[arm.recipe]), arm
+        assert any(
+            fnmatch(arm.row, row.format(backbone="resnet50-*")) and panel.endswith(tail)
+            for panel, row in planned[arm.recipe]
+        ), arm
 
 
 def test_every_row_meets_every_other_in_five_metrics() -> None:

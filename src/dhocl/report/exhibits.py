@@ -23,7 +23,7 @@ Runs = Mapping[str, Mapping[str, list[Run]]]  # panel -> row -> finished runs by
 
 
 def tables(recipe: Recipe, runs: Runs, with_printed: bool) -> Iterator[Table]:
-    """`with_printed`: with the results of the paper."""
+    """`runs`: without empty rows and panels. `with_printed`: with the results of the paper."""
     for exhibit in recipe.exhibits:
         if isinstance(exhibit, Numbers):
             for panel, rows in runs.items():
@@ -33,12 +33,9 @@ def tables(recipe: Recipe, runs: Runs, with_printed: bool) -> Iterator[Table]:
 
 
 def pictures(recipe: Recipe, runs: Runs, records: Mapping[str, Mapping[str, Record]]) -> Iterator[Picture]:
-    """`records`: of the first run of each panel and row."""
+    """`runs`: without empty rows and panels. `records`: of the first run of each panel and row."""
     for exhibit in recipe.exhibits:
-        for panel, rows in runs.items():
-            there = {row: found for row, found in rows.items() if found}
-            if not there:
-                continue
+        for panel, there in runs.items():
             match exhibit:
                 case Curves(score):
                     yield curves(panel, score, there)

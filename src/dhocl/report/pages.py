@@ -48,8 +48,14 @@ class Judged(NamedTuple):
     figure: str | None
 
     @property
-    def anchor(self) -> str:
-        return self.result.claim.name.lower().replace(" ", "-")
+    def page(self) -> str:
+        """The recipe whose page has the claim: the one with the most comparisons. Empty if there are no runs."""
+        return next(iter(self.result.recipes), "")
+
+    @property
+    def link(self) -> str:
+        name = self.result.claim.name
+        return f"[{name}]({self.page}.md#{name.lower().replace(' ', '-')})" if self.page else name
 
 
 def write_pages(folder: Path, pages: Path, track: Callable[[list[str]], Iterable[str]] = iter) -> Path:
@@ -133,7 +139,8 @@ def _study(study: Study, claims: Sequence[Judged], pages: Path) -> str:
     return _template("pages_study.md").render(
         part=part,
         warning=SMOKE if part.scale is Scale.smoke else "",
-        claims=[claim for claim in claims if part.name in claim.result.recipes],
+        claims=[claim for claim in claims if claim.page == part.name],
+        elsewhere=[claim for claim in claims if part.name in claim.result.recipes[1:]],
         paragraph=paragraph,
         tables=tables,
         images=study.images,
