@@ -17,7 +17,7 @@ from dhocl.experiment.record import Record, title
 from dhocl.report.figures import Key, Shown, colour
 from dhocl.report.reading import DECODINGS, MISSING, NUMBERS, OPEN_AAUC, Run, entry, read
 from dhocl.report.svg import COLOURS, Line, Panel, plot
-from dhocl.report.tables import BOLD, Table, gap_text, lookup, paired_note, shown, spread, tabulate
+from dhocl.report.tables import Table, gap_text, lookup, paired_note, shown, spread, tabulate
 
 CURVES = {
     "accuracy": ("Accuracy averaged over the levels", "accuracy, %"),
@@ -66,7 +66,6 @@ def compare(records: list[Record], page: Path | None = None) -> dict[str, Any]:
         "links": {
             named[id(run)]: link for run, record in zip(runs, records, strict=True) if (link := _link(record, page))
         },
-        "BOLD": BOLD,
         "gap_text": gap_text,
         "paired_note": paired_note,
         "numbers": COLUMNS,

@@ -59,6 +59,11 @@ class Place(NamedTuple):
     y: float
 
 
+class Series(NamedTuple):
+    colour: str
+    values: Sequence[tuple[float, float] | None]  # mean and standard deviation
+
+
 class Panel(NamedTuple):
     """One of several plots with a common x axis."""
 
@@ -219,6 +224,22 @@ def bars(names: Sequence[str], values: Sequence[float], errors: Sequence[float],
         for place, value in enumerate(values):
             axes.annotate(f"{value:.3g}", (value, place), (3, 0), textcoords="offset points", va="center", fontsize=7)
         axes.margins(x=0.12)
+    return figure
+
+
+def dots(names: Sequence[str], series: Sequence[Series], xlabel: str) -> Figure:
+    """A line of dots for each series, one dot per name, from top to bottom. Series are shifted to not overlap."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 0.8 + 0.28 * len(names)), layout="constrained")
+        axes = figure.subplots()
+        for place, own in enumerate(series):
+            there = [(y, *value) for y, value in enumerate(own.values) if value is not None]
+            y, means, errors = zip(*there, strict=True)
+            shifted = np.array(y) + 0.12 * (place - (len(series) - 1) / 2)
+            axes.errorbar(means, shifted, xerr=errors, color=own.colour, marker="o", markersize=3, linewidth=0.7)
+        axes.set_yticks(range(len(names)), names)
+        axes.invert_yaxis()
+        axes.set_xlabel(xlabel)
     return figure
 
 

@@ -40,11 +40,6 @@ KNOWN["structure.-1"] = Number(
     "correlation", "Correlation of the distances between prototypes of the finest level with those in the tree.", 2
 )
 
-BOLD = (
-    "Bold: the best, if its paired difference to each of the others is distinct from 0 (95 %). "
-    "One seed, or one common seed: not compared."
-)
-
 
 class Cell(NamedTuple):
     values: dict[StreamKey, float]
@@ -64,11 +59,20 @@ class Table(NamedTuple):
     numbers: list[Number]
     lines: list[Line]
     seeds: int
-    reference: str | None = None  # row that the others are compared with; None: the best of each column
+    reference: str | None = None  # what the others are compared with; None: the best
+    within: str = "column"  # what has the values of a metric that are compared
+
+    @property
+    def bold(self) -> str:
+        """A sentence about what is bold."""
+        return (
+            f"Bold: the best of its {self.within}, if its paired difference to each of the others is distinct from 0 "
+            "(95 %). One seed, or one common seed: not compared."
+        )
 
     @property
     def compared_with(self) -> str:
-        return self.reference or "the best row"
+        return self.reference or f"the best of the {self.within}"
 
     @property
     def paired(self) -> bool:
@@ -126,17 +130,18 @@ def tabulate(
     numbers = [KNOWN[name] for name in names]
     lines = []
     for row, found in summaries.items():
-        cells = []
-        for name in names:
-            values = {key: lookup(summary, name) for key, summary in found.items()}
-            known = {key: value for key, value in values.items() if value is not None}
-            cells.append(Cell(known, printed.get(row, {}).get(name)))
-        lines.append(Line(row, cells))
+        lines.append(Line(row, [cell_of(found, name, printed.get(row, {})) for name in names]))
     for place, number in enumerate(numbers):
         column = compared({line.name: line.cells[place] for line in lines}, number.sign, bounds, reference)
         for line in lines:
             line.cells[place] = column[line.name]
     return Table(title, numbers, lines, max((len(found) for found in summaries.values()), default=0), reference)
+
+
+def cell_of(summaries: Mapping[StreamKey, Mapping[str, Any]], name: str, printed: Mapping[str, float]) -> Cell:
+    """A metric of runs, which may lack it."""
+    values = {key: lookup(summary, name) for key, summary in summaries.items()}
+    return Cell({key: value for key, value in values.items() if value is not None}, printed.get(name))
 
 
 def compared(
@@ -202,7 +207,7 @@ def as_markdown(table: Table) -> str:
         lines.append([line.name, *cells])
     note = f"{table.averaging} " if table.averaging else ""
     note += "In brackets the result of the paper. " if table.printed else ""
-    text = f"**{table.title}**\n\n" + _grid(lines) + f"\n{note}{BOLD}\n"
+    text = f"**{table.title}**\n\n" + _grid(lines) + f"\n{note}{table.bold}\n"
     if table.paired:
         gaps = [[line.name, *map(gap_text, line.cells, table.numbers)] for line in table.lines]
         text += f"\n{paired_note(table)}\n\n" + _grid([*lines[:2], *gaps])
