@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dhocl.experiment.recipes import RECIPES, Scale
-from dhocl.report.claim_text import paragraph
+from dhocl.report.claim_text import key_number, paragraph
 from dhocl.report.claims import CLAIMS
 from dhocl.report.evidence import Results, Verdict
 from dhocl.report.traces import RUN_COLUMNS
@@ -222,6 +222,14 @@ def test_an_interval_that_includes_0_is_named() -> None:
         "interval includes 0",
     )
     assert decisive(result.parts[0]) is outcome
+
+
+def test_the_number_of_an_open_claim_is_of_a_statement_with_runs() -> None:
+    world = true_world(seeds=1)
+    world["ablation"] = {}
+    assert key_number(results(world)["Claim 2"]) == "no runs", "PredLA has no row in `main` here"
+    world["main"]["cub200"]["predla"] = world["main"]["cub200"]["er"]
+    assert key_number(results(world)["Claim 2"]) == "AAUC, halo − predla on cub200: +5.10 (1 seed)"
 
 
 def test_rows_of_other_streams_are_not_compared() -> None:

@@ -58,7 +58,8 @@ def arranged(name: str, runs: Mapping[str, Rows], printed: Printed) -> dict[str,
 
 
 def methods_of(cells: Cells) -> list[str]:
-    return list(dict.fromkeys(method for there in cells.values() for method in there))
+    """By name, so that a method has the same colour on all pages."""
+    return sorted({method for there in cells.values() for method in there})
 
 
 def _spread(cell: Cell | None) -> tuple[float, float] | None:

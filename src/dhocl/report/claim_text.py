@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dhocl.report.claims import NoneBest, Part
-from dhocl.report.evidence import Outcome, Verdict
+from dhocl.report.evidence import NO_RUNS, Outcome, Verdict
 from dhocl.report.reading import written
 from dhocl.report.verdicts import ClaimResult, Decision, PartResult, by_row, decisive, worst
 
@@ -28,10 +28,9 @@ def described(outcome: Outcome) -> str:
 
 
 def key_number(result: ClaimResult) -> str:
-    """One number for a claim, of the statement that decides it."""
-    part = next((part for part in result.parts if part.decision is result.decision), result.parts[0])
-    outcome = decisive(part)
-    return described(outcome) if outcome else "no runs"
+    """One number for a claim, of the first statement that decides it and has runs."""
+    deciding = [decisive(part) for part in result.parts if part.decision is result.decision]
+    return next((described(outcome) for outcome in deciding if outcome), NO_RUNS)
 
 
 def spoken(part: Part | NoneBest) -> dict[Verdict, str]:

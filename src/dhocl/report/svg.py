@@ -61,7 +61,7 @@ class Place(NamedTuple):
 
 class Series(NamedTuple):
     colour: str
-    values: Sequence[tuple[float, float] | None]  # mean and standard deviation
+    values: Sequence[tuple[float, float] | None]  # mean and standard deviation; None leaves a gap
 
 
 class Panel(NamedTuple):
@@ -233,10 +233,9 @@ def dots(names: Sequence[str], series: Sequence[Series], xlabel: str) -> Figure:
         figure = Figure(figsize=(WIDTH, 0.8 + 0.28 * len(names)), layout="constrained")
         axes = figure.subplots()
         for place, own in enumerate(series):
-            there = [(y, *value) for y, value in enumerate(own.values) if value is not None]
-            y, means, errors = zip(*there, strict=True)
-            shifted = np.array(y) + 0.12 * (place - (len(series) - 1) / 2)
-            axes.errorbar(means, shifted, xerr=errors, color=own.colour, marker="o", markersize=3, linewidth=0.7)
+            means, errors = zip(*((np.nan, 0.0) if value is None else value for value in own.values), strict=True)
+            y = np.arange(len(names)) + 0.12 * (place - (len(series) - 1) / 2)
+            axes.errorbar(means, y, xerr=errors, color=own.colour, marker="o", markersize=3, linewidth=0.7)
         axes.set_yticks(range(len(names)), names)
         axes.invert_yaxis()
         axes.set_xlabel(xlabel)
