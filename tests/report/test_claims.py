@@ -286,11 +286,11 @@ def test_the_recipe_with_the_most_common_seeds_is_used() -> None:
 def test_a_larger_scale_is_used_before_more_seeds() -> None:
     found = results(two_recipes(), best=Scale.mini)["AMBER"]
     assert found.recipes == ["main"]
-    assert "Compared on cub200 (recipe `main`, scale `full`)." in paragraph(found.parts[0])
+    assert "Compared on `cub200` (recipe `main`, scale `full`)." in paragraph(found.parts[0])
     world = two_recipes()
     world["main"]["cub200"]["amber"] = {}
     found = results(world, best=Scale.mini)["AMBER"]
-    assert "Compared on cub200 (recipe `best`, scale `mini`)." in paragraph(found.parts[0])
+    assert "Compared on `cub200` (recipe `best`, scale `mini`)." in paragraph(found.parts[0])
 
 
 def test_a_data_set_without_runs_does_not_count() -> None:
@@ -301,7 +301,7 @@ def test_a_data_set_without_runs_does_not_count() -> None:
             panels["glyphs"] |= {"cbrs": panels["cub200"]["cbrs"], "joint": panels["cub200"]["joint"]}
     found = results(world)
     assert {result.decision.value for result in found.values()} == {"confirmed"}
-    assert "Compared on cifar100, cub200 (recipe" in paragraph(found["Claim 1"].parts[0])
+    assert "Compared on `cifar100`, `cub200` (recipe" in paragraph(found["Claim 1"].parts[0])
 
 
 def test_a_row_without_runs_leaves_the_claim_open_where_others_have_some() -> None:

@@ -34,12 +34,13 @@ def across_pictures(exhibit: Across, runs: Mapping[str, Rows]) -> Iterator[Pictu
     name = exhibit.names[0]
     number = KNOWN[name]
     for dataset, cells in arranged(name, runs, {}).items():
+        methods = methods_of(cells)
         series = [
             Series(colour(place), [_spread(there.get(method)) for there in cells.values()])
-            for place, method in enumerate(methods_of(cells))
+            for place, method in enumerate(methods)
         ]
         figure = dots(list(cells), series, number.name + (" (lower is better)" if number.sign < 0 else ""))
-        keys = [Key(method, own.colour) for method, own in zip(methods_of(cells), series, strict=True)]
+        keys = [Key(method, own.colour) for method, own in zip(methods, series, strict=True)]
         file = f"{dataset}-{name}-conditions"
         caption = "Mean and standard deviation over the seeds."
         yield Picture(file, Shown(f"{name}: {dataset}", inline(figure, name_of_ids(file)), keys, caption), figure)

@@ -78,7 +78,9 @@ def sources(found: Sequence[Outcome]) -> str:
     datasets: dict[str, list[str]] = {}
     for outcome in found:
         if outcome.scale:
-            datasets.setdefault(f"recipe `{outcome.recipe}`, scale `{outcome.scale}`", []).append(outcome.dataset)
+            datasets.setdefault(f"recipe `{outcome.recipe}`, scale `{outcome.scale}`", []).append(
+                f"`{outcome.dataset}`"
+            )
     return "; ".join(f"{', '.join(dict.fromkeys(names))} ({source})" for source, names in datasets.items())
 
 
