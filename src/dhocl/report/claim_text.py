@@ -78,9 +78,8 @@ def sources(found: Sequence[Outcome]) -> str:
     datasets: dict[str, list[str]] = {}
     for outcome in found:
         if outcome.scale:
-            datasets.setdefault(f"recipe `{outcome.recipe}`, scale `{outcome.scale}`", []).append(
-                f"`{outcome.dataset}`"
-            )
+            source = f"recipe `{outcome.recipe}`, scale `{outcome.scale}`"
+            datasets.setdefault(source, []).append(f"`{outcome.dataset}`")
     return "; ".join(f"{', '.join(dict.fromkeys(names))} ({source})" for source, names in datasets.items())
 
 

@@ -202,6 +202,7 @@ def _outcome(comparison: Comparison, dataset: str, summaries: Summaries) -> Outc
 
 
 def _weight(outcome: Outcome) -> tuple[int, int]:
+    """Larger scales first, then more common seeds."""
     if outcome.scale is None or outcome.difference is None:
         return -1, 0
     return list(Scale).index(outcome.scale), outcome.difference.pairs
