@@ -79,7 +79,7 @@ def sources(found: Sequence[Outcome]) -> str:
     for outcome in found:
         if outcome.scale:
             source = f"recipe `{outcome.recipe}`, scale `{outcome.scale}`"
-            datasets.setdefault(source, []).append(f"`{outcome.dataset}`")
+            datasets.setdefault(source, []).append(outcome.dataset)
     return "; ".join(f"{', '.join(dict.fromkeys(names))} ({source})" for source, names in datasets.items())
 
 

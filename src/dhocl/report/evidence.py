@@ -24,7 +24,7 @@ Summaries = Mapping[str, Results]  # by recipe
 
 
 class Arm(NamedTuple):
-    """A row of a recipe, on every data set. With a condition, its panels are named like `cifar100, noise 40 %`."""
+    """A row of a recipe, on every data set. A panel is a data set, or with a condition `cifar100, noise 40 %`."""
 
     recipe: str
     row: str
@@ -32,9 +32,9 @@ class Arm(NamedTuple):
 
     def datasets(self, summaries: Summaries) -> list[str]:
         """Those on which the row was planned."""
-        tail = f", {self.condition}" if self.condition else ""
         panels = summaries[self.recipe].panels if self.recipe in summaries else {}
-        return [name.removesuffix(tail) for name, rows in panels.items() if name.endswith(tail) and self.row in rows]
+        there = [panel.partition(", ") for panel, rows in panels.items() if self.row in rows]
+        return [dataset for dataset, _, condition in there if condition == self.condition]
 
     def runs(self, summaries: Summaries, dataset: str) -> Mapping[StreamKey, Mapping[str, Any]]:
         panel = f"{dataset}, {self.condition}" if self.condition else dataset
@@ -183,7 +183,7 @@ def planned(comparison: Comparison, summaries: Summaries) -> list[str]:
     for option in comparison.options:
         there = [arm.datasets(summaries) for quantity in option for arm in quantity.arms]
         datasets |= dict.fromkeys(name for name in there[0] if all(name in others for others in there))
-    return [name for name in datasets if not comparison.datasets or name.partition(", ")[0] in comparison.datasets]
+    return [name for name in datasets if not comparison.datasets or name in comparison.datasets]
 
 
 def _outcome(comparison: Comparison, dataset: str, summaries: Summaries) -> Outcome:
