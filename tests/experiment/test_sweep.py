@@ -387,7 +387,7 @@ def test_tables_and_figures_are_files(tmp_path: Path) -> None:
         assert (tmp_path / "figures" / f"main-glyphs-fine_accuracy.{suffix}").stat().st_size > 1000
     assert "<script src" not in page.read_text()
     assert all(str(escape(sentence)) in page.read_text() for sentence in POPULATIONS.values())
-    assert "Paired differences to the best row" in page.read_text()
+    assert "Paired differences to the best of the column" in page.read_text()
 
 
 def test_a_folder_without_a_sweep_has_no_page(tmp_path: Path) -> None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatch
 from itertools import permutations
 from typing import Any
 
 import pytest
 
 from dhocl.experiment.recipes import RECIPES, Scale
+from dhocl.report.claim_text import key_number, paragraph
 from dhocl.report.claims import CLAIMS
-from dhocl.report.evidence import Verdict
-from dhocl.report.verdicts import ClaimResult, Decision, decisive, judge
+from dhocl.report.evidence import Results, Verdict
+from dhocl.report.traces import RUN_COLUMNS
+from dhocl.report.verdicts import ClaimResult, Decision, PartResult, decisive, judge
 
 World = dict[str, dict[str, dict[str, dict[tuple[int, str], dict[str, Any]]]]]
 PAPER = (
     *("er", "cbrs", "mir", "clib", "rm", "plfms", "icarl_sdc", "lwf"),
     *("ewc", "icicle", "acil", "gacil", "onpro", "nsce", "ccl_dc", "onlora"),
 )
+KINDS = ("EfficientNet-Lite0", "resnet50-supervised", "resnet50-ssl")
 METRICS = ("AAUC", "FAUC", "MS", "FFAcc", "FAAcc")
 UP = {"AAUC": 1, "FAUC": 1, "MS": -0.02, "FFAcc": 1, "FAAcc": 1}  # of a row that is better by 1
 NOISE = (0.0, 0.1, -0.1)  # of the seeds, the same for no two rows
@@ -48,10 +52,13 @@ def true_world(seeds: int = 3) -> World:
         "amber": 8.0,
         "acil": {"quality": 3.0, "coarsest": 50.0},
         "finetune": -9.0,
+        "amber, doubled side": 40.0,
         "joint": 30.0,
     }
     best_at = dict(zip(("multi_ce", "hxe", "soft_ce", "haf", "hcon"), METRICS, strict=True))
     policies = dict(zip(("er", "cbrs", "clib", "gss"), METRICS[:4], strict=True))
+    kept = {"er": 0.0, "acil": 3.0, "halo": 5.0, "amber": 8.0}
+    losses = {"er": 2.0, "acil": 8.0, "halo": 4.0, "amber": 3.0}
     world: World = {
         "main": of(**main),
         "ablation": of(linear=0.0, analytic=0.0, icicle=0.0, predla=3.0, halo=5.0),
@@ -64,6 +71,10 @@ def true_world(seeds: int = 3) -> World:
         "delay": of(**{"delay 1": 5.0, "delay 50": {"quality": 4.0, "MS": -40.0}}),
         "buffer": of(**{"buffer 100": 0.0, "buffer 5000": 4.0}),
         "prototype_structure": of(**{"with HPR": 0.0, "without HPR": 0.0}),
+        "backbones": of(
+            **{f"{row} {kind}": quality for row, quality in kept.items() for kind in KINDS[:2]},
+            **{f"{row} {KINDS[2]}": kept[row] - lost for row, lost in losses.items()},
+        ),
     }
     for panel in world["prototype_structure"].values():
         for row, low in (("with HPR", 0.4), ("without HPR", 0.2)):
@@ -75,8 +86,9 @@ def true_world(seeds: int = 3) -> World:
     return world
 
 
-def results(world: World) -> dict[str, ClaimResult]:
-    return {claim.name: judge(claim, world) for claim in CLAIMS}
+def results(world: World, **scales: Scale) -> dict[str, ClaimResult]:
+    found = {recipe: Results(scales.get(recipe, Scale.full), panels) for recipe, panels in world.items()}
+    return {claim.name: judge(claim, found) for claim in CLAIMS}
 
 
 def decisions(world: World) -> dict[str, str]:
@@ -91,7 +103,7 @@ def move(world: World, recipe: str, panel: str, row: str, metric: str, by: float
 
 def test_true_claims_are_confirmed() -> None:
     assert set(decisions(true_world()).values()) == {"confirmed"}
-    assert [claim.name for claim in CLAIMS] == [*(f"Claim {number}" for number in range(1, 7)), "AMBER"]
+    assert [claim.name for claim in CLAIMS] == [*(f"Claim {number}" for number in range(1, 7)), "AMBER", "Backbones"]
 
 
 def test_a_single_seed_decides_nothing() -> None:
@@ -122,6 +134,11 @@ REFUTING = [
     ("Claim 5", "delay", "delay 50", "AAUC", -45),
     ("Claim 5", "buffer", "buffer 100", "AAUC", 9),
     *(("AMBER", "main", "amber", metric, -6) for metric in ("AAUC", "FAUC", "MS")),
+    *(("AMBER", "main", "amber, doubled side", metric, -39) for metric in ("AAUC", "FAUC", "MS")),
+    *(("AMBER", "main", "joint", metric, 15) for metric in ("AAUC", "FAUC", "MS")),
+    ("Backbones", "backbones", "acil resnet50-ssl", "AAUC", 5),
+    ("Backbones", "backbones", "acil EfficientNet-Lite0", "AAUC", -7),
+    *(("Backbones", "backbones", "amber resnet50-ssl", metric, -5) for metric in ("FAUC", "MS")),
 ]
 
 
@@ -207,6 +224,14 @@ def test_an_interval_that_includes_0_is_named() -> None:
     assert decisive(result.parts[0]) is outcome
 
 
+def test_the_number_of_an_open_claim_is_of_a_statement_with_runs() -> None:
+    world = true_world(seeds=1)
+    world["ablation"] = {}
+    assert key_number(results(world)["Claim 2"]) == "no runs", "PredLA has no row in `main` here"
+    world["main"]["cub200"]["predla"] = world["main"]["cub200"]["er"]
+    assert key_number(results(world)["Claim 2"]) == "AAUC, halo − predla on cub200: +5.10 (1 seed)"
+
+
 def test_rows_of_other_streams_are_not_compared() -> None:
     world = true_world()
     world["main"]["cub200"]["ccl_dc"] = rows(stream="a fifth", ccl_dc=0.0)["ccl_dc"]
@@ -225,6 +250,10 @@ MOVED = [
 ]
 
 
+def used(part: PartResult) -> bool:
+    return any(arm.recipe == "conditions" for c in part.part.comparisons for q in c.options[-1] for arm in q.arms)
+
+
 @pytest.mark.parametrize(("claim", "recipe", "moved"), MOVED)
 def test_conditions_are_used_where_a_recipe_was_not_run(
     claim: str, recipe: str, moved: dict[tuple[str, str], str]
@@ -237,18 +266,85 @@ def test_conditions_are_used_where_a_recipe_was_not_run(
         panels.setdefault(f"cifar100, {condition}", {})[row] = single["cifar100"][old]
     world["conditions"] = panels
     found = results(world)[claim]
-    assert found.decision is Decision.confirmed
+    assert all(part.decision is Decision.confirmed for part in found.parts if used(part))
     assert "conditions" in found.recipes
 
 
-def test_the_recipe_with_the_most_common_seeds_is_used() -> None:
+def two_recipes() -> World:
+    """`best` has three seeds, `main` only two."""
     world = true_world()
     few = {row: dict(list(runs.items())[:2]) for row, runs in world["main"]["cub200"].items()}
-    world["best"] = {"cub200": world["main"]["cub200"]}
-    world["main"] = {"cub200": few}
-    found = results(world)["AMBER"]
+    return world | {"best": {"cub200": world["main"]["cub200"]}, "main": {"cub200": few}}
+
+
+def test_the_recipe_with_the_most_common_seeds_is_used() -> None:
+    found = results(two_recipes())["AMBER"]
     assert found.recipes == ["best"]
     assert {outcome.difference.pairs for outcome in found.outcomes if outcome.difference} == {3}
+
+
+def test_a_larger_scale_is_used_before_more_seeds() -> None:
+    found = results(two_recipes(), best=Scale.mini)["AMBER"]
+    assert found.recipes == ["main"]
+    assert "Compared on cub200 (recipe `main`, scale `full`)." in paragraph(found.parts[0])
+    world = two_recipes()
+    world["main"]["cub200"]["amber"] = {}
+    found = results(world, best=Scale.mini)["AMBER"]
+    assert "Compared on cub200 (recipe `best`, scale `mini`)." in paragraph(found.parts[0])
+
+
+def test_a_data_set_without_runs_does_not_count() -> None:
+    world = true_world()
+    for name, panels in world.items():
+        panels["glyphs"] = {row: {} for row in panels["cub200"]}
+        if name == "main":  # these two are compared with others, not with each other
+            panels["glyphs"] |= {"cbrs": panels["cub200"]["cbrs"], "joint": panels["cub200"]["joint"]}
+    found = results(world)
+    assert {result.decision.value for result in found.values()} == {"confirmed"}
+    assert "Compared on cifar100, cub200 (recipe" in paragraph(found["Claim 1"].parts[0])
+
+
+def test_a_row_without_runs_leaves_the_claim_open_where_others_have_some() -> None:
+    world = true_world()
+    world["main"]["cub200"]["cbrs"] = {}
+    found = results(world)["Claim 1"]
+    assert found.decision is Decision.undecided
+    assert {(o.dataset, o.comparison.second) for o in found.outcomes if o.problem == "no runs"} == {("cub200", "cbrs")}
+
+
+def test_a_part_of_a_stream_is_no_data_set() -> None:
+    """Rows that learn a fifth of the stream are in a panel of their own, beside some that learn all of it."""
+    world = true_world()
+    panels = world["main"]
+    for panel in ("cifar100", "cub200"):
+        part = {row: rows(stream="part", seeds=1, **{row: 0.0})[row] for row in ("halo", "er", "acil", "amber")}
+        panels[f"{panel}, 10,000 images"] = part | {"ccl_dc": panels[panel].pop("ccl_dc")}
+    found = results(world)
+    assert {name for name, result in found.items() if result.decision is not Decision.confirmed} == {"Claim 1"}
+    missing = [(o.dataset, o.comparison.second) for o in found["Claim 1"].outcomes if o.problem]
+    assert missing == [("", "ccl_dc")] * 3
+
+
+def test_joint_training_is_compared_on_photographs_only() -> None:
+    world = true_world()
+    world["main"]["glyphs"] = {
+        row: runs if row != "joint" else world["main"]["cub200"]["amber, doubled side"]
+        for row, runs in world["main"]["cub200"].items()
+    }
+    assert {o.dataset for o in results(world)["AMBER"].parts[0].outcomes} == {"cifar100", "cub200", "glyphs"}
+    assert {o.dataset for o in results(world)["AMBER"].parts[2].outcomes} == {"cifar100", "cub200"}
+
+
+def test_what_is_compared_is_in_the_table_of_runs() -> None:
+    compared = {
+        quantity.metric
+        for claim in CLAIMS
+        for part in claim.parts
+        for comparison in part.comparisons
+        for option in comparison.options
+        for quantity in option
+    }
+    assert compared <= set(RUN_COLUMNS)
 
 
 def test_what_is_compared_is_planned_by_the_recipes() -> None:
@@ -267,7 +363,10 @@ def test_what_is_compared_is_planned_by_the_recipes() -> None:
     }
     for arm in sides:
         tail = f", {arm.condition}" if arm.condition else ""
-        assert any(row == arm.row and panel.endswith(tail) for panel, row in planned[arm.recipe]), arm
+        assert any(
+            fnmatch(arm.row, row.format(backbone="resnet50-*")) and panel.endswith(tail)
+            for panel, row in planned[arm.recipe]
+        ), arm
 
 
 def test_every_row_meets_every_other_in_five_metrics() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from dhocl.report import comparisons
 from dhocl.report.comparisons import curves, forest, front
-from dhocl.report.svg import GREY
+from dhocl.report.svg import COLOURS, GREY
 
 
 def runs(values: dict[str, list[float]], cost: dict[str, float] | None = None) -> dict[str, list[Any]]:
@@ -64,6 +64,20 @@ def test_a_forest_has_the_paired_differences_the_best_first(drawn: dict[str, Any
     (_,) = forest("letters", "MS", "halo", rows)
     assert drawn["intervals"][0] == ["up", "noisy", "down"]  # the lowest first
     assert drawn["intervals"][3] == -1
+
+
+def test_a_difference_of_one_seed_is_grey_without_a_line(drawn: dict[str, Any]) -> None:
+    (picture,) = forest("letters", "AAUC", "halo", runs({"halo": [50, 60], "one": [90], "two": [51, 61]}))
+    names, values, *_ = drawn["intervals"]
+    assert dict(zip(names, values, strict=True)) == {"one": (40, None), "two": (1, 0)}
+    assert "Mean over up to 2 common seeds" in picture.shown.caption
+    assert "A mark without a line has one seed." in picture.shown.caption
+    figure = picture.figure
+    assert figure is not None
+    one, two = (container.lines for container in figure.axes[0].containers)
+    assert (one[0].get_color(), one[2]) == (GREY, ())
+    assert two[0].get_color() == COLOURS[0]
+    assert len(two[2]) == 1
 
 
 def test_without_the_row_to_compare_with_there_is_no_forest() -> None:

@@ -19,6 +19,7 @@ from tests.helpers.small_runs import dhocl, finish
 from tests.helpers.sweeps import cells
 
 FIVE = ("AAUC", "FAUC", "MS", "FFAcc", "FAAcc")
+CLAIM = re.compile(r"\| \[?(Claim|AMBER|Backbones)")
 LINK = re.compile(r"\]\(([^)#]+)(#[^)]*)?\)")
 
 
@@ -57,8 +58,8 @@ def test_the_summary_has_what_was_run_and_a_line_for_each_claim(pages: Path) -> 
     assert "mean nothing" in text
     assert "dhocl sweep main --scale smoke --seeds 2\n" in text
     assert "4 of 4 runs finished" in text
-    table = {row.split(" | ")[0]: row for row in text.splitlines() if "Claim " in row or "AMBER" in row}
-    assert len(table) == 7
+    table = {row.split(" | ")[0]: row for row in text.splitlines() if CLAIM.match(row)}
+    assert len(table) == 8
     assert "**refuted** | 2 / 1 / 45 |" in table["| [Claim 1](main.md#claim-1)"]
     assert "MS, halo − acil on glyphs: +0.100 ± 0.000 (2 seeds)" in table["| [Claim 1](main.md#claim-1)"]
     assert "0 of 5, 0 of 4 rows beaten" in table["| Claim 3"]
@@ -90,6 +91,46 @@ def test_every_number_leads_to_a_run_and_its_command(pages: Path, folder: Path) 
         ("Claim 1", "FAUC", "supports"),
         ("Claim 1", "MS", "contradicts"),
     }
+
+
+def test_the_table_of_runs_has_the_costs_too(pages: Path, folder: Path) -> None:
+    for line in lines(pages / "runs.csv"):
+        summary = json.loads((folder / "runs" / line["run"] / "summary.json").read_text())
+        for name in ("open.AAUC", "cost_vs_er", "state_mb"):
+            assert float(line[name]) == summary[name]
+        assert float(line["level_accuracy.0"]) == summary["level_accuracy"]["0"]
+
+
+def test_rows_without_a_finished_run_are_left_out_and_counted(folder: Path, tmp_path: Path) -> None:
+    some = shutil.copytree(folder, tmp_path / "sweep")
+    for path in some.glob("runs/glyphs-acil-*/summary.json"):
+        path.unlink()
+    write_pages(some, tmp_path / "pages")
+    text = (tmp_path / "pages" / "main.md").read_text()
+    assert "\n1 row has no finished run. glyphs: acil.\n" in text
+    assert "| halo |" in text
+    assert "| acil |" not in text
+    assert "1 row has no finished run. glyphs: acil." in write_sweep_report(some).read_text()
+    for path in some.glob("runs/*/summary.json"):
+        path.unlink()
+    write_pages(some, tmp_path / "none")
+    text = (tmp_path / "none" / "main.md").read_text()
+    assert "2 rows have no finished run. glyphs: all 2." in text
+    assert "## Tables" not in text
+
+
+def test_a_claim_is_on_one_page_and_others_lead_to_it(folder: Path, tmp_path: Path) -> None:
+    more = shutil.copytree(folder, tmp_path / "sweep")
+    for recipe, first, second in (("hierarchy_noise", "vacant 40 %", "noise 40 %"), ("delay", "delay 1", "delay 50")):
+        plan = (more / "recipes" / "main.json").read_text()
+        plan = plan.replace('"row": "halo"', f'"row": "{first}"').replace('"row": "acil"', f'"row": "{second}"')
+        (more / "recipes" / f"{recipe}.json").write_text(plan)
+    out = write_pages(more, tmp_path / "pages").parent
+    assert "## Claim 5" in (out / "delay.md").read_text(), "which decides two of its comparisons"
+    other = (out / "hierarchy_noise.md").read_text()
+    assert "## Claim 5" not in other
+    assert "Claims of other pages that also use these runs: [Claim 5](delay.md#claim-5)." in other
+    assert "[Claim 5](delay.md#claim-5)" in (out / "index.md").read_text()
 
 
 def test_links_and_figures_are_there(pages: Path) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dhocl.report.paired import T, as_good, difference
+from dhocl.report.paired import T, difference, stands_out
 
 NUMBERS = st.floats(-100, 100).map(lambda value: round(value, 3))
 
@@ -42,11 +42,17 @@ def test_only_the_same_seed_and_stream_make_a_pair() -> None:
     assert difference({(0, "x"): 1.0}, {(0, "y"): 1.0}) is None
 
 
-def test_what_is_as_good_as_the_best() -> None:
+def test_what_stands_out() -> None:
     best = keyed([50.0, 60.0, 70.0])
     noisy, worse = keyed([52.0, 55.0, 69.0]), keyed([49.0, 58.9, 69.1])
-    assert as_good(noisy, best, alike=False)
-    assert not as_good(worse, best, alike=True), "1 below on every seed, although the spread is 10"
-    assert as_good(best, best, alike=True)
-    assert [as_good({(0, "x"): 1.0}, {(0, "x"): 2.0}, alike=alike) for alike in (True, False)] == [True, False]
-    assert [as_good({}, best, alike=alike) for alike in (True, False)] == [True, False]
+    assert stands_out(best, [worse], 1), "1 above on every seed, although the spread is 10"
+    assert not stands_out(best, [worse], -1)
+    assert not stands_out(best, [worse, noisy], 1)
+    few, others = {(0, "stream 0"): 1.0}, {(0, "x"): 1.0, (1, "y"): 1.0}
+    assert not stands_out(best, [few, others], 1), "nothing to compare with"
+    assert stands_out(best, [worse, few, others], 1)
+
+
+def test_the_highest_mean_does_not_stand_out_if_the_pairs_say_otherwise() -> None:
+    high = {(0, "a"): 10.0, (1, "b"): 10.0, (2, "c"): 40.0}
+    assert not stands_out(high, [{(0, "a"): 11.0, (1, "b"): 11.0}], 1)

@@ -72,13 +72,26 @@ def test_differences_may_be_to_a_row_that_is_named() -> None:
     assert not alone.paired, "the row is not there"
 
 
-def test_of_what_looks_alike_none_is_best() -> None:
-    """Of one seed, where nothing else is known."""
-    table = tabulate("", ("AAUC",), {"a": seeds(50.01), "b": seeds(50.04), "c": seeds(49.9)}, {})
-    assert [line.cells[0].best for line in table.lines] == [False, False, False]
-    clear = tabulate("", ("AAUC",), {"a": seeds(50.01), "b": seeds(50.2), "c": seeds(49.9)}, {})
-    assert [line.cells[0].best for line in clear.lines] == [False, True, False]
+def test_one_seed_is_never_best() -> None:
+    table = tabulate("", ("AAUC",), {"a": seeds(50.0), "b": seeds(90.0)}, {})
+    assert not any(line.cells[0].best for line in table.lines)
     assert not table.paired
+    rows = {"one seed": seeds(90.0), "best": seeds(50, 60), "worse": seeds(49, 58.5)}
+    table = tabulate("", ("AAUC",), rows, {})
+    assert [line.cells[0].best for line in table.lines] == [False, False, False], "1 and 1.5 are not distinct from 0"
+    table = tabulate("", ("AAUC",), rows | {"worse": seeds(49, 59)}, {})
+    assert [line.cells[0].best for line in table.lines] == [False, True, False]
+    assert [gap_text(line.cells[0], table.numbers[0]) for line in table.lines] == [
+        "+40.00 (1)",
+        "best",
+        "-1.00 ± 0.00 (2)",
+    ]
+    assert "One seed, or one common seed: not compared." in as_markdown(table)
+
+
+def test_without_a_common_stream_none_is_best() -> None:
+    table = tabulate("", ("AAUC",), {"a": seeds(50, 60), "b": seeds(40, 50, stream="t")}, {})
+    assert not any(line.cells[0].best for line in table.lines)
 
 
 def test_the_best_is_marked_if_pairs_tell_it_from_all_others() -> None:

@@ -44,7 +44,7 @@ def claim_forest(result: ClaimResult) -> Figure | None:
         parts = figure.subfigures(len(rows), 1, height_ratios=heights, squeeze=False)[:, 0]
         for part, row in zip(parts, rows, strict=True):
             for place, (axes, plot) in enumerate(zip(part.subplots(1, len(row), squeeze=False)[0], row, strict=True)):
-                _draw(axes, plot, markers, labelled=place == 0)
+                _draw(axes, plot, markers, labelled=place == 0, ticks=4 if len(row) == 1 else 2)
         handles = [Line2D([], [], color=INK, marker=m, linestyle="", markersize=4, label=n) for n, m in markers.items()]
         names = spoken(result.parts[0].part)
         handles += [Line2D([], [], color=shade, linewidth=3, label=names[verdict]) for verdict, shade in SHADES.items()]
@@ -85,7 +85,7 @@ def in_rows(shown: Iterator[Plot]) -> list[list[Plot]]:
     return rows
 
 
-def _draw(axes: Axes, plot: Plot, markers: dict[str, str], labelled: bool) -> None:
+def _draw(axes: Axes, plot: Plot, markers: dict[str, str], labelled: bool, ticks: int) -> None:
     axes.axvline(0, color=INK, linewidth=0.8)
     places = list(markers)
     for line, own in enumerate(plot.lines.values()):
@@ -105,4 +105,4 @@ def _draw(axes: Axes, plot: Plot, markers: dict[str, str], labelled: bool) -> No
     axes.set_title(plot.title + (" ↓" if lower else ""), fontsize=7.5)
     axes.set_yticks(range(len(plot.lines)), list(plot.lines) if labelled else [""] * len(plot.lines))
     axes.set_ylim(len(plot.lines) - 0.5, -0.5)
-    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_locator(MaxNLocator(ticks))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dhocl.report.claims import NoneBest, Part
-from dhocl.report.evidence import Outcome, Verdict
+from dhocl.report.evidence import NO_RUNS, Outcome, Verdict
 from dhocl.report.reading import written
 from dhocl.report.verdicts import ClaimResult, Decision, PartResult, by_row, decisive, worst
 
@@ -28,10 +28,9 @@ def described(outcome: Outcome) -> str:
 
 
 def key_number(result: ClaimResult) -> str:
-    """One number for a claim, of the statement that decides it."""
-    part = next((part for part in result.parts if part.decision is result.decision), result.parts[0])
-    outcome = decisive(part)
-    return described(outcome) if outcome else "no runs"
+    """One number for a claim, of the first statement that decides it and has runs."""
+    deciding = [decisive(part) for part in result.parts if part.decision is result.decision]
+    return next((described(outcome) for outcome in deciding if outcome), NO_RUNS)
 
 
 def spoken(part: Part | NoneBest) -> dict[Verdict, str]:
@@ -69,8 +68,19 @@ def paragraph(part: PartResult) -> str:
     sentences = [part.part.sentence, f"**{part.decision.capitalize()}.**"]
     if not any(outcome.difference for outcome in part.outcomes):
         return " ".join([*sentences, "There are no runs to compare."])
+    sentences.append(f"Compared on {sources(part.outcomes)}.")
     sentences += _rows(part) if isinstance(part.part, NoneBest) else _comparisons(part.outcomes)
     return " ".join(sentences)
+
+
+def sources(found: Sequence[Outcome]) -> str:
+    """Where differences are from: data sets, recipes and scales."""
+    datasets: dict[str, list[str]] = {}
+    for outcome in found:
+        if outcome.scale:
+            source = f"recipe `{outcome.recipe}`, scale `{outcome.scale}`"
+            datasets.setdefault(source, []).append(outcome.dataset)
+    return "; ".join(f"{', '.join(dict.fromkeys(names))} ({source})" for source, names in datasets.items())
 
 
 def _comparisons(found: Sequence[Outcome]) -> list[str]:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -128,13 +128,13 @@ def labels(runs: list[Run]) -> list[str]:
 
 
 def _tables(decoding: str, prefix: str, runs: list[Run], groups: list[list[Run]]) -> RunTables:
-    def table(rows: Mapping[str, list[Run]], bounds: Collection[str] = ()) -> Table:
+    def table(rows: Mapping[str, list[Run]]) -> Table:
         names = [number.name for number in COLUMNS]
         summaries = {
             row: {run.key: {name: run.summary.get(entry(name, prefix)) for name in names} for run in found}
             for row, found in rows.items()
         }
-        return tabulate(decoding, names, summaries, {}, bounds)
+        return tabulate(decoding, names, summaries, {})
 
     each = dict(zip(labels(runs), ([run] for run in runs), strict=True))
     means = {}
@@ -143,7 +143,7 @@ def _tables(decoding: str, prefix: str, runs: list[Run], groups: list[list[Run]]
         if len({run.config.seed for run in done}) > 1:
             label = describe(group[0].config, [run.config for run in runs], "seed")
             means[f"{label}, {len(done)} seeds"] = done
-    return RunTables(decoding, table(each, _unfinished(runs)), table(means))
+    return RunTables(decoding, table(each), table(means))
 
 
 def _unfinished(runs: list[Run]) -> list[str]:

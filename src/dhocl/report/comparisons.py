@@ -83,11 +83,13 @@ def forest(panel: str, name: str, reference: str, rows: Rows) -> Iterator[Pictur
     ordered = sorted(there.items(), key=lambda item: -number.sign * item[1].mean)
     pairs = max(gap.pairs for gap in there.values())
     label = f"{number.name} minus that of {reference}" + (" (lower is better)" if number.sign < 0 else "")
-    shown = [(gap.mean, gap.half or 0.0) for _, gap in ordered]
+    shown = [(gap.mean, gap.half) for _, gap in ordered]
     figure = intervals([row for row, _ in ordered], shown, label, number.sign)
     file = f"{panel}-{name}-differences"
-    caption = f"Mean over {pairs} common seeds, with the 95 % interval of paired differences."
-    caption += " Blue is better, orange worse, grey not decided."
+    caption = f"Mean over {'up to ' if len({gap.pairs for gap in there.values()}) > 1 else ''}{pairs} common seeds"
+    caption += ", with the 95 % interval of paired differences. Blue is better, orange worse, grey not decided."
+    if any(gap.half is None for gap in there.values()):
+        caption += " A mark without a line has one seed."
     title = f"{number.name} compared with {reference}: {panel}"
     yield Picture(file, Shown(title, inline(figure, name_of_ids(file)), [], caption), figure)
 

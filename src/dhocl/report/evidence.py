@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from dhocl.experiment.recipes import Scale
 from dhocl.report.paired import Difference, StreamKey, by_seed, difference
 from dhocl.report.tables import KNOWN, lookup
 
-Rows = Mapping[str, Mapping[StreamKey, Mapping[str, Any]]]  # row -> summaries of its finished runs
-Summaries = Mapping[str, Mapping[str, Rows]]  # recipe -> panel -> rows
+Rows = Mapping[str, Mapping[StreamKey, Mapping[str, Any]]]  # planned row -> summaries of its finished runs
+
+
+class Results(NamedTuple):
+    """The results of a recipe."""
+
+    scale: Scale
+    panels: Mapping[str, Rows]
+
+
+Summaries = Mapping[str, Results]  # by recipe
 
 
 class Arm(NamedTuple):
-    """A row of a recipe, on every data set. With a condition, its panels are named like `cifar100, noise 40 %`."""
+    """A row of a recipe, on every data set. A panel is a data set, or with a condition `cifar100, noise 40 %`."""
 
     recipe: str
     row: str
     condition: str = ""
 
     def datasets(self, summaries: Summaries) -> list[str]:
-        tail = f", {self.condition}" if self.condition else ""
-        return [panel.removesuffix(tail) for panel in summaries.get(self.recipe, {}) if panel.endswith(tail)]
+        """Those on which the row was planned."""
+        panels = summaries[self.recipe].panels if self.recipe in summaries else {}
+        there = [panel.partition(", ") for panel, rows in panels.items() if self.row in rows]
+        return [dataset for dataset, _, condition in there if condition == self.condition]
 
     def runs(self, summaries: Summaries, dataset: str) -> Mapping[StreamKey, Mapping[str, Any]]:
         panel = f"{dataset}, {self.condition}" if self.condition else dataset
-        return summaries.get(self.recipe, {}).get(panel, {}).get(self.row, {})
+        panels = summaries[self.recipe].panels if self.recipe in summaries else {}
+        return panels.get(panel, {}).get(self.row, {})
 
 
 class Score(NamedTuple):
@@ -95,12 +108,14 @@ Quantity = Score | Decline
 class Comparison(NamedTuple):
     """The claim that the first is better than the second, or that it declines more.
 
-    `options` are the same question asked to different recipes. The one with the most common seeds is used.
+    `options` are the same question asked to different recipes. The one of the largest scale is used, and of these the
+    one with the most common seeds.
     """
 
     first: str
     second: str
     options: tuple[tuple[Quantity, Quantity], ...]
+    datasets: tuple[str, ...] = ()  # empty: all
 
     @property
     def name(self) -> str:
@@ -118,12 +133,16 @@ class Verdict(StrEnum):
     undecided = "not decided"
 
 
+NO_RUNS = "no runs"
+
+
 class Outcome(NamedTuple):
     comparison: Comparison
-    dataset: str  # empty if no recipe of the comparison was run
-    recipe: str  # where the difference is from; empty if there is none
-    difference: Difference | None  # first - second
-    problem: str  # why it is not decided; empty if it is
+    dataset: str = ""  # empty if there is nothing to compare on any data set
+    recipe: str = ""  # where the difference is from; empty if there is none
+    scale: Scale | None = None  # of the recipe
+    difference: Difference | None = None  # first - second
+    problem: str = NO_RUNS  # why it is not decided; empty if it is
 
     @property
     def verdict(self) -> Verdict:
@@ -140,27 +159,53 @@ class Outcome(NamedTuple):
         return abs(self.difference.mean) / self.difference.half if self.difference.half else float("inf")
 
 
-def outcomes(comparison: Comparison, summaries: Summaries) -> list[Outcome]:
-    """One per data set on which the comparison was planned; without any, one that says so."""
+def outcomes(comparisons: Iterable[Comparison], summaries: Summaries) -> list[Outcome]:
+    """One per comparison and data set on which its rows were planned.
+
+    Data sets without runs of both rows of any comparison are left out. A comparison without a data set has one outcome,
+    which says so.
+    """
+    found = [
+        (comparison, [_outcome(comparison, dataset, summaries) for dataset in planned(comparison, summaries)])
+        for comparison in comparisons
+    ]
+    there = {outcome.dataset for _, own in found for outcome in own if outcome.problem != NO_RUNS}
+    return [
+        outcome
+        for comparison, own in found
+        for outcome in [outcome for outcome in own if outcome.dataset in there] or [Outcome(comparison)]
+    ]
+
+
+def planned(comparison: Comparison, summaries: Summaries) -> list[str]:
+    """The data sets on which any recipe has all rows of the comparison."""
     datasets: dict[str, None] = {}
     for option in comparison.options:
         there = [arm.datasets(summaries) for quantity in option for arm in quantity.arms]
         datasets |= dict.fromkeys(name for name in there[0] if all(name in others for others in there))
-    return [_outcome(comparison, dataset, summaries) for dataset in datasets] or [
-        Outcome(comparison, "", "", None, "no runs")
-    ]
+    return [name for name in datasets if not comparison.datasets or name in comparison.datasets]
 
 
 def _outcome(comparison: Comparison, dataset: str, summaries: Summaries) -> Outcome:
-    best, recipe, problem = None, "", "no runs"
+    best = Outcome(comparison, dataset)
     for first, second in comparison.options:
         a, b = first.values(summaries, dataset), second.values(summaries, dataset)
-        gap = difference(a, b)
-        if a and b and gap is None and best is None:
-            problem = "no common stream"
-        if gap and (best is None or gap.pairs > best.pairs):
-            best, recipe, problem = gap, first.arms[0].recipe, _doubt(gap)
-    return Outcome(comparison, dataset, recipe, best, problem)
+        if not a or not b:
+            continue
+        recipe, gap = first.arms[0].recipe, difference(a, b)
+        if gap is None:
+            best = best if best.difference else best._replace(problem="no common stream")
+            continue
+        found = Outcome(comparison, dataset, recipe, summaries[recipe].scale, gap, _doubt(gap))
+        best = max(best, found, key=_weight)
+    return best
+
+
+def _weight(outcome: Outcome) -> tuple[int, int]:
+    """Larger scales first, then more common seeds."""
+    if outcome.scale is None or outcome.difference is None:
+        return -1, 0
+    return list(Scale).index(outcome.scale), outcome.difference.pairs
 
 
 def _doubt(gap: Difference) -> str:

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.experiment.evaluate import Scores
-from dhocl.experiment.recipes import Bars, Curves, Forest, Front, Growth, Holdings, Numbers, Recipe, Structure
+from dhocl.experiment.recipes import Across, Bars, Curves, Forest, Front, Growth, Holdings, Numbers, Recipe, Structure
 from dhocl.experiment.record import MARKS, Record
+from dhocl.report.across import across_pictures, across_tables
 from dhocl.report.comparisons import Picture, barred, curves, forest, front, name_of_ids
 from dhocl.report.figures import Key, Shown, blocks, colour, in_order, level_of, scaled
 from dhocl.report.reading import Run
@@ -23,9 +24,11 @@ Runs = Mapping[str, Mapping[str, list[Run]]]  # panel -> row -> finished runs by
 
 
 def tables(recipe: Recipe, runs: Runs, with_printed: bool) -> Iterator[Table]:
-    """`with_printed`: with the results of the paper."""
+    """`runs`: without empty rows and panels. `with_printed`: with the results of the paper."""
     for exhibit in recipe.exhibits:
-        if isinstance(exhibit, Numbers):
+        if isinstance(exhibit, Across):
+            yield from across_tables(exhibit, runs, recipe.printed if with_printed else {})
+        elif isinstance(exhibit, Numbers):
             for panel, rows in runs.items():
                 summaries = {row: {run.key: run.summary for run in found} for row, found in rows.items()}
                 printed = recipe.printed.get(panel, {}) if with_printed else {}
@@ -33,12 +36,12 @@ def tables(recipe: Recipe, runs: Runs, with_printed: bool) -> Iterator[Table]:
 
 
 def pictures(recipe: Recipe, runs: Runs, records: Mapping[str, Mapping[str, Record]]) -> Iterator[Picture]:
-    """`records`: of the first run of each panel and row."""
+    """`runs`: without empty rows and panels. `records`: of the first run of each panel and row."""
     for exhibit in recipe.exhibits:
-        for panel, rows in runs.items():
-            there = {row: found for row, found in rows.items() if found}
-            if not there:
-                continue
+        if isinstance(exhibit, Across):
+            yield from across_pictures(exhibit, runs)
+            continue
+        for panel, there in runs.items():
             match exhibit:
                 case Curves(score):
                     yield curves(panel, score, there)

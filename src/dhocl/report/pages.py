@@ -18,7 +18,7 @@ from dhocl.experiment.sweep import SweepFolder
 from dhocl.report.claim_forest import claim_forest
 from dhocl.report.claim_text import key_number, paragraph, tally
 from dhocl.report.claims import CLAIMS
-from dhocl.report.evidence import Summaries
+from dhocl.report.evidence import Results, Summaries
 from dhocl.report.exhibits import with_legend
 from dhocl.report.section import Section, section, sweep_command
 from dhocl.report.sweep import file_name
@@ -48,8 +48,14 @@ class Judged(NamedTuple):
     figure: str | None
 
     @property
-    def anchor(self) -> str:
-        return self.result.claim.name.lower().replace(" ", "-")
+    def page(self) -> str:
+        """The recipe whose page has the claim: the one with the most comparisons. Empty if there are no runs."""
+        return next(iter(self.result.recipes), "")
+
+    @property
+    def link(self) -> str:
+        name = self.result.claim.name
+        return f"[{name}]({self.page}.md#{name.lower().replace(' ', '-')})" if self.page else name
 
 
 def write_pages(folder: Path, pages: Path, track: Callable[[list[str]], Iterable[str]] = iter) -> Path:
@@ -86,10 +92,13 @@ def write_pages(folder: Path, pages: Path, track: Callable[[list[str]], Iterable
 
 def summaries(sections: Sequence[Section]) -> Summaries:
     return {
-        part.name: {
-            panel: {row: {run.key: run.summary for run in runs} for row, runs in rows.items()}
-            for panel, rows in part.runs.items()
-        }
+        part.name: Results(
+            part.scale,
+            {
+                panel: {row: {run.key: run.summary for run in runs} for row, runs in rows.items()}
+                for panel, rows in part.runs.items()
+            },
+        )
         for part in sections
     }
 
@@ -130,7 +139,8 @@ def _study(study: Study, claims: Sequence[Judged], pages: Path) -> str:
     return _template("pages_study.md").render(
         part=part,
         warning=SMOKE if part.scale is Scale.smoke else "",
-        claims=[claim for claim in claims if part.name in claim.result.recipes],
+        claims=[claim for claim in claims if claim.page == part.name],
+        elsewhere=[claim for claim in claims if part.name in claim.result.recipes[1:]],
         paragraph=paragraph,
         tables=tables,
         images=study.images,

@@ -5,7 +5,7 @@ The effect of a seed is the same for both rows and cancels, so the interval is m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import sqrt
 from statistics import mean, stdev
 from typing import NamedTuple
@@ -57,7 +57,10 @@ def by_seed(values: Mapping[StreamKey, float]) -> dict[StreamKey, float]:
     return {(seed, ""): value for (seed, _), value in values.items()}
 
 
-def as_good(row: Mapping[StreamKey, float], best: Mapping[StreamKey, float], alike: bool) -> bool:
-    """Whether a row is as good as the best one: by the interval if there is one, else if they look `alike`."""
-    gap = difference(row, best)
-    return alike if gap is None or gap.half is None else not gap.distinct
+def stands_out(best: Mapping[StreamKey, float], rivals: Iterable[Mapping[StreamKey, float]], direction: int) -> bool:
+    """Whether a row is distinctly better than each rival that has several keys in common with it.
+
+    False if there is no such rival. `direction` is 1 if higher is better, and -1 if lower is.
+    """
+    gaps = [gap for rival in rivals if (gap := difference(best, rival)) and gap.pairs > 1]
+    return bool(gaps) and all(gap.distinct and direction * gap.mean > 0 for gap in gaps)

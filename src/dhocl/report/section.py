@@ -20,7 +20,7 @@ class Section(NamedTuple):
     recipe: Recipe
     scale: Scale
     entries: list[PlannedRun]
-    runs: dict[str, dict[str, list[Run]]]  # panel -> row -> finished runs
+    runs: dict[str, dict[str, list[Run]]]  # panel -> planned row -> finished runs
     failed: dict[str, str]  # run -> the last line of its traceback
     tables: list[Table]
     pictures: list[Picture]
@@ -37,6 +37,18 @@ class Section(NamedTuple):
     @property
     def done(self) -> int:
         return sum(len(found) for rows in self.runs.values() for found in rows.values())
+
+    @property
+    def unfinished(self) -> str:
+        """The rows that are left out because none of their runs is finished, as a sentence; empty if there are none."""
+        missing = {panel: [row for row, found in rows.items() if not found] for panel, rows in self.runs.items()}
+        named = [
+            f"{panel}: all {len(rows)}" if len(rows) == len(self.runs[panel]) else f"{panel}: {', '.join(rows)}"
+            for panel, rows in missing.items()
+            if rows
+        ]
+        count = sum(map(len, missing.values()))
+        return f"{count} row{'s have' if count > 1 else ' has'} no finished run. {'; '.join(named)}." if named else ""
 
     @property
     def command(self) -> str:
@@ -80,6 +92,8 @@ def section(sweep: SweepFolder, name: str) -> Section:
         if record.finished:
             found.append(read(record))
             records.setdefault(entry.panel, {}).setdefault(entry.row, record)
+    rows = {panel: {row: found for row, found in own.items() if found} for panel, own in runs.items()}
+    there = {panel: own for panel, own in rows.items() if own}
     return Section(
         name,
         recipe,
@@ -87,8 +101,8 @@ def section(sweep: SweepFolder, name: str) -> Section:
         entries,
         runs,
         {entry.run: problem for entry in entries if (problem := _problem(sweep, entry))},
-        list(exhibits.tables(recipe, runs, scale is Scale.paper)),
-        list(exhibits.pictures(recipe, runs, records)),
+        list(exhibits.tables(recipe, there, scale is Scale.paper)),
+        list(exhibits.pictures(recipe, there, records)),
         statistics,
     )
 

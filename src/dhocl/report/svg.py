@@ -59,6 +59,11 @@ class Place(NamedTuple):
     y: float
 
 
+class Series(NamedTuple):
+    colour: str
+    values: Sequence[tuple[float, float] | None]  # mean and standard deviation; None leaves a gap
+
+
 class Panel(NamedTuple):
     """One of several plots with a common x axis."""
 
@@ -144,8 +149,10 @@ def _label_ends(axes: Axes, lines: Sequence[Line]) -> None:
         )
 
 
-def intervals(names: Sequence[str], values: Sequence[tuple[float, float]], xlabel: str, better: int) -> Figure:
+def intervals(names: Sequence[str], values: Sequence[tuple[float, float | None]], xlabel: str, better: int) -> Figure:
     """A mean and half an interval per name, from top to bottom; those that exclude 0 are in colour.
+
+    Without an interval, a mean is a grey mark without a line.
 
     `better` is 1 if higher is better, and -1 if lower is.
     """
@@ -154,7 +161,7 @@ def intervals(names: Sequence[str], values: Sequence[tuple[float, float]], xlabe
         axes = figure.subplots()
         axes.axvline(0, color=INK, linewidth=0.8)
         for place, (mean, half) in enumerate(values):
-            shade = GREY if abs(mean) <= half else COLOURS[0] if better * mean > 0 else COLOURS[1]
+            shade = GREY if half is None or abs(mean) <= half else COLOURS[0] if better * mean > 0 else COLOURS[1]
             axes.errorbar(mean, place, xerr=half, color=shade, marker="o", markersize=3, linewidth=1.3, capsize=2)
         axes.set_yticks(range(len(names)), names)
         axes.invert_yaxis()
@@ -217,6 +224,21 @@ def bars(names: Sequence[str], values: Sequence[float], errors: Sequence[float],
         for place, value in enumerate(values):
             axes.annotate(f"{value:.3g}", (value, place), (3, 0), textcoords="offset points", va="center", fontsize=7)
         axes.margins(x=0.12)
+    return figure
+
+
+def dots(names: Sequence[str], series: Sequence[Series], xlabel: str) -> Figure:
+    """A line of dots for each series, one dot per name, from top to bottom. Series are shifted to not overlap."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 0.8 + 0.28 * len(names)), layout="constrained")
+        axes = figure.subplots()
+        for place, own in enumerate(series):
+            means, errors = zip(*((np.nan, 0.0) if value is None else value for value in own.values), strict=True)
+            y = np.arange(len(names)) + 0.12 * (place - (len(series) - 1) / 2)
+            axes.errorbar(means, y, xerr=errors, color=own.colour, marker="o", markersize=3, linewidth=0.7)
+        axes.set_yticks(range(len(names)), names)
+        axes.invert_yaxis()
+        axes.set_xlabel(xlabel)
     return figure
 
 

@@ -13,7 +13,7 @@ from dhocl.experiment.sweep import SweepFolder
 from dhocl.report import exhibits
 from dhocl.report.page import templates, write_report
 from dhocl.report.section import Section, section
-from dhocl.report.tables import BOLD, as_csv, as_latex, as_markdown, gap_text, paired_note, shown, spread
+from dhocl.report.tables import as_csv, as_latex, as_markdown, gap_text, paired_note, shown, spread
 
 
 def write_sweep_report(folder: Path) -> Path:
@@ -29,7 +29,7 @@ def write_sweep_report(folder: Path) -> Path:
     if not sweep.recipes:
         raise InputError(f"{folder} has no sweep: make one with `dhocl sweep RECIPE --out {folder}`")
     sections = [section(sweep, name) for name in sweep.recipes]
-    helpers = {"shown": shown, "spread": spread, "gap_text": gap_text, "BOLD": BOLD, "paired_note": paired_note}
+    helpers = {"shown": shown, "spread": spread, "gap_text": gap_text, "paired_note": paired_note}
     html = (
         templates()
         .get_template("sweep.html")

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from dhocl.report.paired import Difference, StreamKey, as_good, difference
+from dhocl.report.paired import Difference, StreamKey, difference, stands_out
 from dhocl.report.reading import MISSING, NUMBERS, OPEN_AAUC, Number, written
 
 MORE = [
@@ -40,13 +40,11 @@ KNOWN["structure.-1"] = Number(
     "correlation", "Correlation of the distances between prototypes of the finest level with those in the tree.", 2
 )
 
-BOLD = "Bold: the best row, if its paired difference to every other is distinct from 0 (95 %); with one seed, the best."
-
 
 class Cell(NamedTuple):
     values: dict[StreamKey, float]
     printed: float | None  # result of the paper
-    best: bool = False  # the best, and distinct from all others
+    best: bool = False  # the best of those with several seeds, and distinctly better than the others
     gap: Difference | None = None  # to the row that is compared with; None for this row itself
     top: bool = False  # the row that the others are compared with because it is the best
 
@@ -61,11 +59,20 @@ class Table(NamedTuple):
     numbers: list[Number]
     lines: list[Line]
     seeds: int
-    reference: str | None = None  # row that the others are compared with; None: the best of each column
+    reference: str | None = None  # what the others are compared with; None: the best
+    within: str = "column"  # what has the values of a metric that are compared
+
+    @property
+    def bold(self) -> str:
+        """A sentence about what is bold."""
+        return (
+            f"Bold: the best of its {self.within}, if its paired difference to each of the others is distinct from 0 "
+            "(95 %). One seed, or one common seed: not compared."
+        )
 
     @property
     def compared_with(self) -> str:
-        return self.reference or "the best row"
+        return self.reference or f"the best of the {self.within}"
 
     @property
     def paired(self) -> bool:
@@ -118,39 +125,49 @@ def tabulate(
 ) -> Table:
     """A table with a line for each row of `summaries`, its finished runs.
 
-    The best mean of each metric is marked, unless the paired difference of another row to it is not distinct from 0.
-    Rows in `bounds` do not count. Differences are to the row `reference`, or to the best.
+    Rows in `bounds` are not compared for the best. Differences are to the row `reference`, or to the best.
     """
     numbers = [KNOWN[name] for name in names]
     lines = []
     for row, found in summaries.items():
-        cells = []
-        for name in names:
-            values = {key: lookup(summary, name) for key, summary in found.items()}
-            known = {key: value for key, value in values.items() if value is not None}
-            cells.append(Cell(known, printed.get(row, {}).get(name)))
-        lines.append(Line(row, cells))
+        lines.append(Line(row, [cell_of(found, name, printed.get(row, {})) for name in names]))
     for place, number in enumerate(numbers):
-        column = {line.name: line.cells[place] for line in lines if line.cells[place].values}
-        means = {row: number.sign * mean(cell.values.values()) for row, cell in column.items() if row not in bounds}
-        if len(means) < 2:
-            continue
-        top = max(means, key=means.__getitem__)
-        best, against = column[top], reference or top
-        rivals = [
-            row
-            for row in means.keys() - {top}
-            if as_good(column[row].values, best.values, alike=shown(column[row], number) == shown(best, number))
-        ]
+        column = compared({line.name: line.cells[place] for line in lines}, number.sign, bounds, reference)
         for line in lines:
-            cell = line.cells[place]
-            gap = (
-                difference(cell.values, column[against].values) if against in column and line.name != against else None
-            )
-            line.cells[place] = cell._replace(
-                best=line.name == top and not rivals, gap=gap, top=line.name == top and reference is None
-            )
+            line.cells[place] = column[line.name]
     return Table(title, numbers, lines, max((len(found) for found in summaries.values()), default=0), reference)
+
+
+def cell_of(summaries: Mapping[StreamKey, Mapping[str, Any]], name: str, printed: Mapping[str, float]) -> Cell:
+    """A metric of runs, which may lack it."""
+    values = {key: lookup(summary, name) for key, summary in summaries.items()}
+    return Cell({key: value for key, value in values.items() if value is not None}, printed.get(name))
+
+
+def compared(
+    cells: Mapping[str, Cell], direction: int, bounds: Collection[str] = (), reference: str | None = None
+) -> dict[str, Cell]:
+    """The same cells of a metric, with the best marked, and differences to `reference` or to the best.
+
+    The best has the best mean of those with several seeds. It is marked if it stands out from them.
+    """
+    means = {
+        name: direction * mean(cell.values.values())
+        for name, cell in cells.items()
+        if len(cell.values) > 1 and name not in bounds
+    }
+    top = max(means, key=means.__getitem__, default=None)
+    rivals = [cells[name].values for name in means.keys() - {top}]
+    distinct = top is not None and stands_out(cells[top].values, rivals, direction)
+    against = cells.get(reference or top or "")
+    return {
+        name: cell._replace(
+            best=name == top and distinct,
+            gap=difference(cell.values, against.values) if against and cell is not against else None,
+            top=name == top and reference is None,
+        )
+        for name, cell in cells.items()
+    }
 
 
 def shown(cell: Cell, number: Number) -> str:
@@ -190,7 +207,7 @@ def as_markdown(table: Table) -> str:
         lines.append([line.name, *cells])
     note = f"{table.averaging} " if table.averaging else ""
     note += "In brackets the result of the paper. " if table.printed else ""
-    text = f"**{table.title}**\n\n" + _grid(lines) + f"\n{note}{BOLD}\n"
+    text = f"**{table.title}**\n\n" + _grid(lines) + f"\n{note}{table.bold}\n"
     if table.paired:
         gaps = [[line.name, *map(gap_text, line.cells, table.numbers)] for line in table.lines]
         text += f"\n{paired_note(table)}\n\n" + _grid([*lines[:2], *gaps])

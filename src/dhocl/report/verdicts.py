@@ -6,12 +6,15 @@
 | refuted     | at least one contradicts it                    | at least one statement is refuted |
 | not decided | otherwise                                      | otherwise                         |
 
+A statement is decided on the data sets that have runs of both rows of any of its comparisons.
+
 That no row dominates is confirmed if for every row another is distinctly better in some metric on some data set. It is
 refuted if one row is distinctly better than every other, in all metrics on all data sets.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -43,14 +46,15 @@ class ClaimResult(NamedTuple):
 
     @property
     def recipes(self) -> list[str]:
-        """Those whose runs were compared."""
-        return list(dict.fromkeys(outcome.recipe for outcome in self.outcomes if outcome.recipe))
+        """Those whose runs were compared, the one with the most comparisons first."""
+        counted = Counter(outcome.recipe for outcome in self.outcomes if outcome.recipe)
+        return [name for name, _ in counted.most_common()]
 
 
 def judge(claim: Claim, summaries: Summaries) -> ClaimResult:
     parts = []
     for part in claim.parts:
-        found = [outcome for comparison in part.comparisons for outcome in outcomes(comparison, summaries)]
+        found = outcomes(part.comparisons, summaries)
         decision = _none_best(found) if isinstance(part, NoneBest) else _all_support(found)
         parts.append(PartResult(part, found, decision))
     decisions = {part.decision for part in parts}

@@ -80,6 +80,18 @@ class Numbers:
 
 
 @dataclass(frozen=True)
+class Across:
+    """Methods under conditions: a table for each metric, and a plot of the first.
+
+    A table has a line per condition and a column per method. A panel is `data set, condition`. If it has no condition,
+    a row is `method condition`.
+    """
+
+    names: tuple[str, ...]
+    reference: str | None = None  # method that the others are compared with; None: the best
+
+
+@dataclass(frozen=True)
 class Curves:
     """A score over the stream, one line per row."""
 
@@ -130,7 +142,7 @@ class Statistics:
     """Sizes of the data sets and their trees; needs no run."""
 
 
-Exhibit = Numbers | Curves | Bars | Forest | Front | Structure | Growth | Holdings | Statistics
+Exhibit = Numbers | Across | Curves | Bars | Forest | Front | Structure | Growth | Holdings | Statistics
 Printed = Mapping[str, Mapping[str, Mapping[str, float]]]  # results of the paper: panel -> row -> metric -> value
 
 

@@ -8,6 +8,7 @@ from dhocl.experiment.recipes import printed
 from dhocl.experiment.recipes.cells import backbones, conditions, everything, hle, imagenet_h
 from dhocl.experiment.recipes.printed import ALL
 from dhocl.experiment.recipes.recipe import (
+    Across,
     Bars,
     Curves,
     Forest,
@@ -51,7 +52,7 @@ RECIPES: dict[str, Recipe] = {
         "Backbones and their pretraining",
         "Table 3",
         backbones,
-        (Numbers(("AAUC", "MS", "open.AAUC")),),
+        (Across(("AAUC", "FAUC", "MS", "open.AAUC")),),
         printed.BACKBONES,
     ),
     "hierarchy_noise": Recipe(
@@ -179,7 +180,7 @@ RECIPES: dict[str, Recipe] = {
         "Missing, wrong and late links, more and fewer groups, larger and smaller buffers",
         "beyond the paper",
         conditions,
-        (Numbers(reference="halo"), Forest("AAUC", "halo")),
+        (Across(("AAUC", "FAUC", "MS"), reference="halo"),),
     ),
     "weak_features": Recipe(
         "CIFAR-100 at 32 pixels, where frozen features are weak",
