@@ -23,7 +23,7 @@ from dhocl.core.files import locked
 from dhocl.experiment import recipes, sweep
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.evaluate import POPULATIONS
-from dhocl.experiment.recipes import RECIPES, Bars, Curves, Numbers, Recipe, Scale
+from dhocl.experiment.recipes import RECIPES, Bars, Curves, GridCell, Numbers, Recipe, Scale
 from dhocl.experiment.record import Record
 from dhocl.experiment.run import run
 from dhocl.experiment.sweep import FAILED, Begun, Ended, Job, SweepFolder, Underway, local, prepare, start, work
@@ -31,6 +31,8 @@ from dhocl.experiment.sweep.folder import run_name
 from dhocl.experiment.sweep.work import Place, places
 from dhocl.methods.registry import method_settings
 from dhocl.report import write_sweep_report
+from dhocl.report.claims import CLAIMS
+from dhocl.report.evidence import Arm
 from tests.helpers.small_runs import command
 from tests.helpers.sweeps import TINY, cells, curves
 
@@ -86,12 +88,70 @@ def test_figure_2_has_five_numbers_and_figure_11_leaves_out_predla() -> None:
     assert halo == [{}, {"heads": "linear"}]
 
 
-def test_at_full_scale_most_methods_have_one_seed_and_long_ones_a_part_of_the_stream() -> None:
-    found = {(cell.panel, cell.row): cell for cell in RECIPES["main"].cells(Scale.full)}
+def at_full_scale(recipe: str) -> dict[tuple[str, str], GridCell]:
+    return {(cell.panel, cell.row): cell for cell in RECIPES[recipe].cells(Scale.full)}
+
+
+def test_at_full_scale_most_methods_have_one_seed() -> None:
+    found = at_full_scale("main")
     assert [found["cifar100", row].seeds for row in ("halo", "amber, doubled side", "predla", "er")] == [None] * 4
-    assert [found["cifar100", row].seeds for row in ("mir", "joint", "nsce, every 100")] == [1, 1, 1]
-    assert found["cub200", "joint"].config.samples == 5_994 // 5
+    assert [found["cifar100", row].seeds for row in ("mir", "gdumb")] == [1, 1]
     assert found["cub200", "mir"].config.samples is None
+
+
+@pytest.mark.parametrize("recipe", ["main", "best"])
+def test_at_full_scale_long_methods_have_a_panel_of_their_own_with_others_on_the_same_stream(recipe: str) -> None:
+    found = at_full_scale(recipe)
+    for panel, dataset, images, long in (
+        ("cifar100, 10,000 images", "cifar100", 10_000, ["joint"]),
+        ("cub200, 1,198 images", "cub200", 1_198, ["joint", "gdumb"]),
+    ):
+        rows = {row: cell for (place, row), cell in found.items() if place == panel}
+        assert {"halo", "er", "acil", "amber", *long} <= set(rows)
+        assert ("rm, 4 epochs" in rows) == (recipe == "main")
+        assert {(cell.seeds, cell.config.samples, cell.config.dataset) for cell in rows.values()} == {
+            (1, images, dataset)
+        }
+        assert not {(dataset, row) for row in long} & set(found)
+        assert found[dataset, "halo"].config.samples is None
+    assert ("cifar100", "gdumb") in found, "there it costs less than five times replay"
+
+
+def test_claims_do_not_read_a_part_of_a_stream_as_a_data_set() -> None:
+    rows = {"halo": {(0, "stream"): {"AAUC": 50.0}}}
+    summaries = {"main": {"cifar100": rows, "cifar100, 10,000 images": rows}}
+    assert Arm("main", "halo").datasets(summaries) == ["cifar100"]
+    assert Arm("main", "halo", "10,000 images").datasets(summaries) == ["cifar100"]
+
+
+def test_the_ablation_has_halo_on_both_maps() -> None:
+    found = {cell.row: cell.config.settings for cell in RECIPES["ablation"].cells(Scale.full)}
+    hpr = {cell.row: cell.config.settings for cell in RECIPES["hpr"].cells(Scale.full)}
+    assert found["halo"] == {}
+    assert found["halo, middle map"] == hpr["adapter, middle map"]
+
+
+def test_an_untrained_backbone_only_checks_that_everything_runs() -> None:
+    rows = {scale: [cell.row for cell in RECIPES["backbones"].cells(scale)] for scale in (Scale.smoke, Scale.mini)}
+    assert "er untrained" in rows[Scale.smoke]
+    assert "er untrained" not in rows[Scale.mini]
+
+
+def test_at_full_scale_conditions_have_two_seeds_but_those_of_the_claims_three() -> None:
+    found = at_full_scale("conditions")
+    assert {cell.seeds for cell in found.values()} == {2, None}
+    three = {(panel.removeprefix("cifar100, "), row) for (panel, row), cell in found.items() if cell.seeds is None}
+    links = ("as it is", "vacant 40 %", "noise 40 %", "delay 50")
+    assert three == {
+        *((condition, row) for condition in links for row in ("halo", "amber")),
+        *((condition, "halo") for condition in ("buffer 100", "buffer 5000")),
+        *((condition, row) for condition in ("as it is", "5 groups", "50 groups") for row in ("er", "acil")),
+    }
+    parts = [comparison for claim in CLAIMS for part in claim.parts for comparison in part.comparisons]
+    arms = {arm for part in parts for option in part.options for quantity in option for arm in quantity.arms}
+    assert {(arm.condition, arm.row) for arm in arms if arm.recipe == "conditions"} <= three
+    assert "1 group" not in {panel.removeprefix("cifar100, ") for panel, _ in found}
+    assert "cifar100, 1 group" in {cell.panel for cell in RECIPES["conditions"].cells(Scale.mini)}
 
 
 def test_a_row_with_fewer_seeds_has_the_first_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,15 +14,15 @@ Summaries = Mapping[str, Mapping[str, Rows]]  # recipe -> panel -> rows
 
 
 class Arm(NamedTuple):
-    """A row of a recipe, on every data set. With a condition, its panels are named like `cifar100, noise 40 %`."""
+    """A row of a recipe, on every data set. A panel is a data set, or with a condition `cifar100, noise 40 %`."""
 
     recipe: str
     row: str
     condition: str = ""
 
     def datasets(self, summaries: Summaries) -> list[str]:
-        tail = f", {self.condition}" if self.condition else ""
-        return [panel.removesuffix(tail) for panel in summaries.get(self.recipe, {}) if panel.endswith(tail)]
+        panels = [panel.partition(", ") for panel in summaries.get(self.recipe, {})]
+        return [dataset for dataset, _, condition in panels if condition == self.condition]
 
     def runs(self, summaries: Summaries, dataset: str) -> Mapping[StreamKey, Mapping[str, Any]]:
         panel = f"{dataset}, {self.condition}" if self.condition else dataset

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dhocl.core.errors import InputError
+from dhocl.experiment.recipes.basis import BASES, OPTIONAL, SEEDS, UNNAMED, Basis, Scale, basis_for, basis_of
 from dhocl.experiment.recipes.recipe import (
-    BASES,
-    OPTIONAL,
-    SEEDS,
-    UNNAMED,
     Bars,
     Curves,
     Exhibit,
@@ -18,7 +15,6 @@ from dhocl.experiment.recipes.recipe import (
     Holdings,
     Numbers,
     Recipe,
-    Scale,
     Statistics,
     Structure,
 )
@@ -31,6 +27,7 @@ __all__ = [
     "SEEDS",
     "UNNAMED",
     "Bars",
+    "Basis",
     "Curves",
     "Exhibit",
     "Forest",
@@ -43,6 +40,8 @@ __all__ = [
     "Scale",
     "Statistics",
     "Structure",
+    "basis_for",
+    "basis_of",
     "find_recipe",
 ]
 
