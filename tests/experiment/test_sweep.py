@@ -23,16 +23,17 @@ from dhocl.core.files import locked
 from dhocl.experiment import recipes, sweep
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.evaluate import POPULATIONS
-from dhocl.experiment.recipes import RECIPES, Bars, Curves, GridCell, Numbers, Recipe, Scale
+from dhocl.experiment.recipes import RECIPES, Bars, Curves, GridCell, Numbers, Recipe, Scale, basis_for
 from dhocl.experiment.record import Record
 from dhocl.experiment.run import run
-from dhocl.experiment.sweep import FAILED, Begun, Ended, Job, SweepFolder, Underway, local, prepare, start, work
-from dhocl.experiment.sweep.folder import run_name
+from dhocl.experiment.sweep import FAILED, Begun, Call, Ended, Job, SweepFolder, Underway, local, prepare, start, work
+from dhocl.experiment.sweep.naming import run_name
 from dhocl.experiment.sweep.work import Place, places
 from dhocl.methods.registry import method_settings
 from dhocl.report import write_sweep_report
 from dhocl.report.claims import CLAIMS
 from dhocl.report.evidence import Arm
+from tests.helpers.albums import labelled
 from tests.helpers.small_runs import command
 from tests.helpers.sweeps import TINY, cells, curves
 
@@ -203,9 +204,19 @@ def test_seeds_count_from_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_some_methods_now_and_the_others_later(tmp_path: Path) -> None:
-    some = prepare(tmp_path, ["main"], Scale.smoke, range(1), None, methods=["er", "acil"])
-    assert {job.config.method for job in some} == {"er", "acil"}
-    assert len(SweepFolder(tmp_path).read("main")[1]) == len(prepare(tmp_path, ["main"], Scale.smoke, range(1), None))
+    some = prepare(tmp_path, ["main"], Scale.smoke, range(1), None, methods=["halo", "er"])
+    assert {entry.row for entry in SweepFolder(tmp_path).read("main")[1]} >= {job.config.method for job in some}
+    assert {job.config.method for job in some} == {"er", "halo"}
+    prepare(tmp_path, ["main"], Scale.smoke, range(1), None, methods=["ncm"])
+    rows = [cell.row for cell in RECIPES["main"].cells(Scale.smoke)]
+    planned = [entry.row for entry in SweepFolder(tmp_path).read("main")[1]]
+    assert planned == [row for row in rows if row in planned], "in the order of the recipe"
+    assert {"halo", "er", "ncm"} <= set(planned)
+    assert len(planned) < len(rows)
+    whole = prepare(tmp_path, ["main"], Scale.smoke, range(1), None)
+    assert [entry.row for entry in SweepFolder(tmp_path).read("main")[1]] == rows
+    assert SweepFolder(tmp_path).calls("main") == [Call(seeds=(0,))], "which includes the earlier ones"
+    assert len(whole) == len(rows)
     with pytest.raises(InputError, match="`method` era: one of acil"):
         sweep.sweep(["main"], tmp_path, methods=["era"])
 
@@ -214,9 +225,151 @@ def test_some_data_sets_now_without_the_others(tmp_path: Path) -> None:
     some = prepare(tmp_path, ["best"], Scale.mini, range(1), None, methods=["er"], datasets=["glyphs"])
     assert [(job.config.method, job.config.dataset) for job in some] == [("er", "glyphs")]
     panels = {entry.panel for entry in SweepFolder(tmp_path).read("best")[1]}
-    assert panels == {"cifar100", "cub200", "glyphs"}, "the plan has all"
-    with pytest.raises(InputError, match="`dataset` cub: one of cifar100"):
+    assert panels == {"glyphs"}, "no rows of data sets that may never be there"
+    with pytest.raises(InputError, match="there is no data set 'cub': choose one of glyphs"):
         sweep.sweep(["best"], tmp_path, "mini", datasets=["cub"])
+
+
+def test_plans_grow(tmp_path: Path) -> None:
+    def plan(seeds: range, *methods: str) -> list[int]:
+        jobs = prepare(tmp_path, ["delay"], Scale.smoke, seeds, None, methods=methods)
+        return sorted({job.config.seed for job in jobs})
+
+    assert plan(range(2)) == [0, 1]
+    assert plan(range(2, 4)) == [2, 3], "only those of the call are run"
+    folder = SweepFolder(tmp_path)
+    _, entries, _ = folder.read("delay")
+    assert [(entry.seed, entry.row) for entry in entries] == [
+        (seed, f"delay {batches}") for seed in range(4) for batches in (1, 10, 50)
+    ]
+    before = (tmp_path / "recipes" / "delay.json").read_bytes()
+    plan(range(1), "halo")
+    assert (tmp_path / "recipes" / "delay.json").read_bytes() == before, "it was planned"
+    assert folder.calls("delay") == [Call(seeds=(0, 1)), Call(seeds=(2, 3))]
+
+
+def test_a_plan_of_another_scale_or_grid_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def planned() -> list[tuple[str, int]]:
+        return [(entry.row, entry.seed) for entry in SweepFolder(tmp_path).read("main")[1]]
+
+    for methods in (("er",), ("er", "acil")):
+        small = Recipe("", "", lambda _, methods=methods: cells(*methods), (Numbers(),))  # type: ignore[misc]
+        monkeypatch.setitem(recipes.RECIPES, "main", small)
+        prepare(tmp_path, ["main"], Scale.smoke, range(len(methods), 3), None)
+    assert sorted(planned()) == [("acil", 2), ("er", 2)]
+    prepare(tmp_path, ["main"], Scale.mini, range(1), None)
+    assert sorted(planned()) == [("acil", 0), ("er", 0)]
+    (tmp_path / "recipes" / "main.json").write_text("{}")
+    with pytest.raises(InputError, match="can not be read: start the sweep again"):
+        planned()
+    prepare(tmp_path, ["main"], Scale.mini, range(1), None)
+    assert sorted(planned()) == [("acil", 0), ("er", 0)]
+
+
+def test_a_row_has_at_most_its_seeds_over_all_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = cells("acil", "er")
+    small = Recipe("", "", lambda _: [both[0], both[1]._replace(seeds=2)], (Numbers(),))
+    monkeypatch.setitem(recipes.RECIPES, "main", small)
+    for seeds in (range(1), range(1, 4), range(4)):
+        prepare(tmp_path, ["main"], Scale.smoke, seeds, None)
+    found = [(entry.row, entry.seed) for entry in SweepFolder(tmp_path).read("main")[1]]
+    assert sorted(found) == [*(("acil", seed) for seed in range(4)), ("er", 0), ("er", 1)]
+
+
+def test_a_recipe_without_the_methods_of_a_call_is_not_planned(tmp_path: Path) -> None:
+    prepare(tmp_path, ["delay", "main"], Scale.smoke, range(1), None, methods=["halo", "ncm"])
+    prepare(tmp_path, ["delay", "main"], Scale.smoke, range(1), None, methods=["ncm"])
+    folder = SweepFolder(tmp_path)
+    assert folder.calls("delay") == [Call(methods=("halo",), seeds=(0,))]
+    assert folder.calls("main") == [Call(methods=("halo", "ncm"), seeds=(0,))]
+    prepare(tmp_path / "other", ["delay", "main"], Scale.smoke, range(1), None, methods=["ncm"])
+    assert SweepFolder(tmp_path / "other").recipes == ["main"]
+
+
+# -- other data sets -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name != "dataset_stats"])
+@pytest.mark.parametrize("scale", Scale)
+def test_every_recipe_runs_on_a_data_set_that_it_does_not_have(name: str, scale: Scale) -> None:
+    basis = basis_for(scale, "folder birds", "folder", 5000, 1000, given=False)
+    grid = RECIPES[name].grid(basis)
+    assert {cell.config.dataset for cell in grid} == {"folder"}
+    assert all(cell.panel.partition(", ")[0] == "folder birds" for cell in grid)
+    assert len({run_name(cell.config) for cell in grid}) == len(grid)
+
+
+def test_sizes_of_a_data_set_that_a_scale_does_not_have() -> None:
+    def fields(scale: Scale, images: int, tests: int) -> dict[str, object]:
+        return dict(basis_for(scale, "it", "folder", images, tests, given=False).datasets["it"])
+
+    assert fields(Scale.mini, 9000, 900) == {"dataset": "folder", "image_size": 96, "samples": 6000, "buffer": 200}
+    assert fields(Scale.full, 50_000, 10_000)["eval_every"] == 1568, "that of CIFAR-100"
+    assert fields(Scale.full, 500, 100) == {"dataset": "folder", "image_size": 96, "eval_every": 32}
+    assert fields(Scale.smoke, 90, 30).keys().isdisjoint({"samples", "test_samples"})
+
+
+def test_two_folders_of_a_user_are_two_data_sets(tmp_path: Path) -> None:
+    def planned(place: Path) -> set[str]:
+        jobs = prepare(tmp_path / "out", ["delay"], Scale.smoke, range(1), place, datasets=["folder"])
+        return {job.folder.name for job in jobs}
+
+    birds, fish = (labelled(tmp_path / name, 24) for name in ("birds", "fish, 2026"))
+    first, second = planned(birds), planned(fish)
+    assert len(first) == len(second) == 3
+    assert not first & second
+    folder = SweepFolder(tmp_path / "out")
+    assert {entry.panel for entry in folder.read("delay")[1]} == {"folder birds", "folder fish 2026"}
+    assert [call.data for call in folder.calls("delay")] == ["DIR/birds", "DIR/fish, 2026"]
+    (tmp_path / "moved").mkdir()
+    assert planned(birds.rename(tmp_path / "moved" / "birds")) == first
+
+
+def test_a_stream_with_an_order_of_its_own_has_no_other_groups(tmp_path: Path) -> None:
+    place = labelled(tmp_path / "birds", 24)
+    jobs = prepare(tmp_path / "out", ["groups"], Scale.smoke, range(1), place, datasets=["folder"])
+    assert {job.config.groups for job in jobs} == {10}
+    with pytest.raises(InputError, match="coarse_split: nothing to run, as folder has an order of its own"):
+        prepare(tmp_path / "none", ["coarse_split"], Scale.smoke, range(1), place, datasets=["folder"])
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_data_set_from_outside(tmp_path: Path) -> None:
+    asked = ["dhocl.data.glyphs:read"]
+    jobs = prepare(tmp_path, ["delay"], Scale.smoke, range(1), None, datasets=asked)
+    assert {job.config.dataset for job in jobs} == set(asked)
+    assert {entry.panel for entry in SweepFolder(tmp_path).read("delay")[1]} == {"read"}
+    assert SweepFolder(tmp_path).calls("delay") == [Call(datasets=tuple(asked), seeds=(0,))]
+
+
+def test_statistics_of_a_data_set_that_the_scale_does_not_have(tmp_path: Path) -> None:
+    prepare(tmp_path / "out", ["dataset_stats"], Scale.smoke, range(1), None)
+    place = labelled(tmp_path / "birds", 24)
+    prepare(tmp_path / "out", ["dataset_stats"], Scale.smoke, range(1), place, datasets=["folder"])
+    _, _, found = SweepFolder(tmp_path / "out").read("dataset_stats")
+    assert [(fact["name"], fact["train"] > 20) for fact in found] == [("glyphs", True), ("folder birds", True)]
+
+
+@pytest.mark.parametrize("scale", ["mini", "full"])
+def test_a_folder_of_images_by_command(
+    scale: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, out = labelled(tmp_path / "birds", 96), str(tmp_path / "swept")
+    words = ["sweep", "main", "--scale", scale, "--dataset", "folder", "--data", str(place)]
+    words += ["--method", "acil", "--method", "ncm", "--seeds", "2", "--workers", "1", "--out", out]
+    code, printed, problem = command(capsys, monkeypatch, *words)
+    assert code == 0, problem
+    assert "Report: " in printed
+    table = (tmp_path / "swept" / "tables" / "main-folder-birds.md").read_text()
+    assert "acil" in table
+    assert "ncm" in table
+    assert "er_ace" not in table
+    code, _, problem = command(capsys, monkeypatch, "report", out, "--pages", str(tmp_path / "pages"))
+    assert code == 0, problem
+    wanted = f"dhocl sweep main --scale {scale} --data DIR/birds --dataset folder --method acil --method ncm --seeds"
+    for page in ("index.md", "main.md"):
+        assert wanted in (tmp_path / "pages" / page).read_text()
+    assert str(tmp_path) not in (tmp_path / "pages" / "runs.csv").read_text()
 
 
 def test_a_method_by_command(

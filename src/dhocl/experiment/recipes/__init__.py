@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dhocl.core.errors import InputError
-from dhocl.experiment.recipes.basis import BASES, OPTIONAL, SEEDS, UNNAMED, Basis, Scale, basis_for, basis_of
+from dhocl.experiment.recipes.basis import BASES, IMAGES, OPTIONAL, SEEDS, UNNAMED, Basis, Scale, basis_for, basis_of
 from dhocl.experiment.recipes.recipe import (
     Bars,
     Curves,
@@ -22,6 +22,7 @@ from dhocl.experiment.recipes.table import RECIPES
 
 __all__ = [
     "BASES",
+    "IMAGES",
     "OPTIONAL",
     "RECIPES",
     "SEEDS",

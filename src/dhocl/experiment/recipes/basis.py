@@ -30,6 +30,7 @@ class Basis(NamedTuple):
     scale: Scale
     datasets: Mapping[str, Fields]  # by panel, which is the name of the data set if the fields have none
     images: Mapping[str, int]  # of the training part, by panel
+    given: bool = False  # whether they are streams with an order of their own
 
 
 SEEDS = {Scale.smoke: 1, Scale.mini: 2, Scale.full: 3, Scale.paper: 5}
@@ -86,19 +87,19 @@ def basis_of(scale: Scale) -> Basis:
     return Basis(scale, BASES[scale], IMAGES)
 
 
-def basis_for(scale: Scale, panel: str, dataset: str, images: int, tests: int) -> Basis:
+def basis_for(scale: Scale, panel: str, dataset: str, images: int, tests: int, given: bool) -> Basis:
     """A data set that the scale does not have, given the numbers of its training and test images.
 
-    >>> basis_for(Scale.full, "folder birds", "folder", 9000, 3000).datasets["folder birds"]
+    >>> basis_for(Scale.full, "folder birds", "folder", 9000, 3000, False).datasets["folder birds"]
     {'dataset': 'folder', 'eval_every': 288, 'eval_samples': 2500, 'image_size': 96}
     """
-    usual = {
+    usual: dict[Scale, dict[str, Any]] = {
         Scale.smoke: SMALL,
         Scale.mini: MINI | {"image_size": 96},
         Scale.full: full(images, image_size=96),
         Scale.paper: FINE,
-    }[scale]
+    }
     there = {"samples": images, "test_samples": tests, "eval_samples": tests}
     # A part is asked for only if it is smaller than the whole.
-    fields = {name: value for name, value in usual.items() if name not in there or value < there[name]}
-    return Basis(scale, {panel: {"dataset": dataset} | fields}, {panel: images})
+    fields = {name: value for name, value in usual[scale].items() if name not in there or value < there[name]}
+    return Basis(scale, {panel: {"dataset": dataset} | fields}, {panel: images}, given)

@@ -111,8 +111,8 @@ def panels(basis: Basis, *of_the_paper: str) -> list[str]:
 
 
 def config(basis: Basis, panel: str, method: str, settings: Mapping[str, Any] | None = None, **more: Any) -> RunConfig:
-    fields = {"method": method, "dataset": panel, "settings": dict(settings or {})}
-    return RunConfig(**fields | basis.datasets[panel] | more)
+    own = {"method": method, "settings": dict(settings or {})}
+    return RunConfig(**{"dataset": panel, **basis.datasets[panel], **own, **more})
 
 
 def grid(*datasets: str, rows: Mapping[str, Mapping[str, Any]]) -> Callable[[Basis], list[GridCell]]:

@@ -11,22 +11,41 @@ import torch
 
 from dhocl import data
 from dhocl.core.errors import InputError, check_choice, check_least
+from dhocl.core.outside import short
 from dhocl.core.taxonomy import UNKNOWN
 from dhocl.data import Selection, Source
-from dhocl.experiment.recipes import BASES, OPTIONAL, RECIPES, SEEDS, UNNAMED, Scale, Statistics, find_recipe
+from dhocl.experiment.recipes import (
+    BASES,
+    IMAGES,
+    OPTIONAL,
+    RECIPES,
+    SEEDS,
+    UNNAMED,
+    Basis,
+    GridCell,
+    Scale,
+    Statistics,
+    basis_for,
+    basis_of,
+    find_recipe,
+)
 from dhocl.experiment.sweep.events import Begun, Ended, Event, Underway
-from dhocl.experiment.sweep.folder import Job, PlannedRun, Statistic, SweepFolder, cells_of
+from dhocl.experiment.sweep.folder import Job, SweepFolder, cells_of
+from dhocl.experiment.sweep.naming import absolute_backbone, own, portable, portable_backbone, portable_data
+from dhocl.experiment.sweep.plan import Call, PlannedRun, Statistic
 from dhocl.experiment.sweep.work import FAILED, cores, places
 
 __all__ = [
     "FAILED",
     "Begun",
+    "Call",
     "Ended",
     "Event",
     "Job",
     "PlannedRun",
     "SweepFolder",
     "Underway",
+    "portable",
     "prepare",
     "start",
     "sweep",
@@ -61,7 +80,8 @@ def sweep(
         seeds: number of seeds; default 1, 2, 3 or 5, depending on the scale.
         first_seed: seeds count from here.
         methods: only runs of these methods now; default all. Other runs of the recipes can follow later.
-        datasets: only runs on these data sets now, likewise. The others need not be there.
+        datasets: runs on these data sets instead of all those of the scale, which need not be there. Any data set will
+            do, also `folder` or `module:function`.
         data: folder with the archives of the data sets.
         backbones: for rows of recipes that do not name one: `backbones` takes any number, `imagenet_h` needs one.
         engine: "local" for processes on this machine, "ray" for tasks on a Ray cluster.
@@ -101,7 +121,7 @@ def prepare(
 ) -> list[Job]:
     """Plan the recipes in a folder. Returns the runs that are not finished, without duplicates.
 
-    Only those of these methods and on these data sets, if any are named.
+    Only runs of these methods, and on these data sets, if any are named.
 
     InputError if data or a backbone is missing, before anything is written.
     """
@@ -117,40 +137,85 @@ def prepare(
         )
     if backbones and not unnamed:
         raise InputError("`backbone`: these recipes at this scale have their own backbones, leave it out")
-    cells = [cell for name in names for cell in cells_of(name, scale, backbones)]
-    sets = {cell.config.dataset: cell.config for cell in cells}
+    backbones = [absolute_backbone(name) for name in backbones]
+    bases = [basis_on(scale, name, place) for name in dict.fromkeys(datasets)] or [basis_of(scale)]
+    grids = {name: [cell for basis in bases for cell in cells_of(name, basis, backbones)] for name in names}
+    if datasets and not any(grids.values()) and "dataset_stats" not in names:
+        raise InputError(f"{', '.join(names)}: nothing to run, as {', '.join(datasets)} has an order of its own")
+    known = sorted({cell.config.method for cells in grids.values() for cell in cells})
     for method in methods:
-        check_choice("method", method, sorted({cell.config.method for cell in cells}))
-    for name in datasets:
-        check_choice("dataset", name, sorted(sets))
-    for name, config in sets.items():
-        if datasets and name not in datasets:
-            continue
-        if name != "glyphs" and place is None:
-            raise InputError(f"these recipes at this scale need {name}: give its folder as `data`")
-        data.check(name, Selection(place, config.image_size))
+        check_choice("method", method, known)
+    if methods:
+        grids = {name: [cell for cell in cells if cell.config.method in methods] for name, cells in grids.items()}
+    for config in {cell.config.dataset: cell.config for cells in grids.values() for cell in cells}.values():
+        if config.dataset in BASES[scale]:  # the others were opened to make their grids
+            opened(config.dataset, place, config.image_size)
     jobs: dict[str, Job] = {}
-    for name in names:
-        shown = statistics(scale, place) if Statistics() in find_recipe(name).exhibits else ()
-        for job in SweepFolder(folder).plan(name, scale, seeds, place, backbones, shown):
+    for name, cells in grids.items():
+        shown = statistics(bases, place) if Statistics() in find_recipe(name).exhibits else ()
+        if not cells and not shown:
+            continue
+        call = call_of(cells, seeds, place, datasets, methods, backbones if name in unnamed.values() else ())
+        for job in SweepFolder(folder).plan(name, scale, cells, call, place, shown):
             jobs[job.folder.name] = job
-    return [
-        job
-        for job in jobs.values()
-        if (not methods or job.config.method in methods)
-        and (not datasets or job.config.dataset in datasets)
-        and not job.finished
-    ]
+    return [job for job in jobs.values() if not job.finished]
 
 
-def statistics(scale: Scale, place: Path | None) -> list[Statistic]:
-    """Of the data sets of a scale; for one that is not found, the error message."""
+def basis_on(scale: Scale, dataset: str, place: Path | None) -> Basis:
+    """The grids on one data set, which the scale may have or not."""
+    if dataset in BASES[scale]:
+        return Basis(scale, {dataset: BASES[scale][dataset]}, IMAGES)
+    source = opened(dataset, place)
+    images, tests = len(source.train.nodes), len(source.test.nodes)
+    if not tests:  # some of the training images are held out
+        tests = max(1, images // 5)
+        images -= tests
+    panel = short(dataset)
+    if place is not None and own(dataset):
+        panel = f"{panel} {place.absolute().name.replace(',', '')}"  # a comma begins a condition
+    return basis_for(scale, panel, dataset, images, tests, source.given)
+
+
+def opened(dataset: str, place: Path | None, image_size: int | None = None) -> Source:
+    if place is None and dataset in data.DATASETS and dataset != "glyphs":
+        raise InputError(f"these recipes at this scale need {dataset}: give its folder as `data`")
+    return data.check(dataset, Selection(place, image_size))
+
+
+def call_of(
+    cells: Sequence[GridCell],
+    seeds: Sequence[int],
+    place: Path | None,
+    datasets: Sequence[str],
+    methods: Sequence[str],
+    backbones: Sequence[str],
+) -> Call:
+    """The call that makes the runs of one recipe, which need not have all the methods."""
+    named = {cell.config.dataset for cell in cells}
+    found = {cell.config.method for cell in cells}
+    needs = (
+        None
+        if place is None or named == {"glyphs"}
+        else max((portable_data(name, place) for name in named), default="DIR")
+    )
+    return Call(
+        tuple(datasets),
+        tuple(method for method in methods if method in found),
+        tuple(map(portable_backbone, backbones)),
+        needs,
+        tuple(seeds) if cells else (),
+    )
+
+
+def statistics(bases: Sequence[Basis], place: Path | None) -> list[Statistic]:
+    """Of data sets; for one that is not found, the error message."""
     found = []
-    for name, base in BASES[scale].items():
+    for panel, fields in ((panel, fields) for basis in bases for panel, fields in basis.datasets.items()):
         try:
-            found.append(describe(data.check(name, Selection(place, base.get("image_size")))))
+            source = data.check(fields.get("dataset", panel), Selection(place, fields.get("image_size")))
+            found.append(describe(source) | {"name": panel})
         except InputError as missing:
-            found.append({"name": name, "missing": str(missing)})
+            found.append({"name": panel, "missing": str(missing)})
     return found
 
 
