@@ -26,7 +26,20 @@ from dhocl.experiment.evaluate import POPULATIONS
 from dhocl.experiment.recipes import RECIPES, Bars, Curves, GridCell, Numbers, Recipe, Scale, basis_for
 from dhocl.experiment.record import Record
 from dhocl.experiment.run import run
-from dhocl.experiment.sweep import FAILED, Begun, Call, Ended, Job, SweepFolder, Underway, local, prepare, start, work
+from dhocl.experiment.sweep import (
+    FAILED,
+    Begun,
+    Call,
+    Ended,
+    Job,
+    SweepFolder,
+    Underway,
+    local,
+    portable,
+    prepare,
+    start,
+    work,
+)
 from dhocl.experiment.sweep.naming import run_name
 from dhocl.experiment.sweep.work import Place, places
 from dhocl.methods.registry import method_settings
@@ -194,13 +207,45 @@ def test_backbones_of_the_user_are_further_rows(tmp_path: Path) -> None:
     assert {"amber one", "amber two", "er two"} <= {entry.row for entry in entries}
 
 
+def test_a_backbone_in_a_folder_has_the_same_name_on_every_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for machine in ("here", "there"):
+        net = tmp_path / machine / "resnet50-ssl"
+        net.mkdir(parents=True)
+        monkeypatch.chdir(net.parent)
+        asked = "hub:resnet50-ssl" if machine == "here" else f"hub:{net}"
+        jobs = prepare(net.parent, ["backbones"], Scale.smoke, range(1), None, [asked], ["er"])
+        assert jobs[-1].config.backbone == f"hub:{net}", "which a worker finds in any folder"
+        assert portable(jobs[-1].config).backbone == "hub:FOLDER/resnet50-ssl"
+        assert portable(portable(jobs[-1].config)) == portable(jobs[-1].config)
+        found.append([job.folder.name for job in jobs])
+        (call,) = SweepFolder(net.parent).calls("backbones")
+        assert call == Call(methods=("er",), backbones=("hub:FOLDER/resnet50-ssl",), seeds=(0,))
+        page = write_sweep_report(net.parent).read_text()
+        assert "--method er --backbone hub:FOLDER/resnet50-ssl --seeds 1 --out runs/" in page
+        assert str(net) not in page
+    assert found[0] == found[1]
+    assert portable(RunConfig(backbone="hub:facebook/dino")).backbone == "hub:facebook/dino"
+
+
+def test_a_command_names_a_backbone_only_for_recipes_that_take_one(tmp_path: Path) -> None:
+    prepare(tmp_path, ["backbones", "delay"], Scale.smoke, range(1), None, ["hub:mine"])
+    folder = SweepFolder(tmp_path)
+    assert folder.calls("backbones") == [Call(backbones=("hub:mine",), seeds=(0,))]
+    assert folder.calls("delay") == [Call(seeds=(0,))]
+    prepare(tmp_path, ["backbones"], Scale.smoke, range(1), None)
+    assert "er mine" in {entry.row for entry in folder.read("backbones")[1]}, "rows of earlier calls stay"
+
+
 def test_seeds_count_from_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "start", lambda jobs, *_: iter(Ended(job, "not run") for job in jobs))
     jobs = sweep.sweep(["tree_growth"], tmp_path, seeds=3, first_seed=4)
     assert [job.config.seed for job in jobs] == [4, 5, 6]
     page = write_sweep_report(tmp_path).read_text()
     assert "seeds 4, 5, 6" in page
-    assert "dhocl sweep tree_growth --scale smoke --seeds 3 --first-seed 4" in page
+    assert f"dhocl sweep tree_growth --scale smoke --seeds 3 --first-seed 4 --out runs/{tmp_path.name}<" in page
 
 
 def test_some_methods_now_and_the_others_later(tmp_path: Path) -> None:
@@ -350,13 +395,12 @@ def test_statistics_of_a_data_set_that_the_scale_does_not_have(tmp_path: Path) -
     assert [(fact["name"], fact["train"] > 20) for fact in found] == [("glyphs", True), ("folder birds", True)]
 
 
-@pytest.mark.parametrize("scale", ["mini", "full"])
 def test_a_folder_of_images_by_command(
-    scale: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place, out = labelled(tmp_path / "birds", 96), str(tmp_path / "swept")
-    words = ["sweep", "main", "--scale", scale, "--dataset", "folder", "--data", str(place)]
-    words += ["--method", "acil", "--method", "ncm", "--seeds", "2", "--workers", "1", "--out", out]
+    words = ["sweep", "main", "--scale", "mini", "--dataset", "folder", "--data", str(place)]
+    words += ["--method", "acil", "--method", "ncm", "--seeds", "1", "--workers", "1", "--out", out]
     code, printed, problem = command(capsys, monkeypatch, *words)
     assert code == 0, problem
     assert "Report: " in printed
@@ -366,7 +410,7 @@ def test_a_folder_of_images_by_command(
     assert "er_ace" not in table
     code, _, problem = command(capsys, monkeypatch, "report", out, "--pages", str(tmp_path / "pages"))
     assert code == 0, problem
-    wanted = f"dhocl sweep main --scale {scale} --data DIR/birds --dataset folder --method acil --method ncm --seeds"
+    wanted = "dhocl sweep main --scale mini --data DIR/birds --dataset folder --method acil --method ncm --seeds 1"
     for page in ("index.md", "main.md"):
         assert wanted in (tmp_path / "pages" / page).read_text()
     assert str(tmp_path) not in (tmp_path / "pages" / "runs.csv").read_text()

@@ -126,9 +126,9 @@ def prepare(
     InputError if data or a backbone is missing, before anything is written.
     """
     names = list(RECIPES) if list(recipes) == ["all"] else list(recipes)
-    unnamed = {
-        cell.row: name for name in names for cell in find_recipe(name).cells(scale) if cell.config.backbone == UNNAMED
-    }
+    bases = [basis_on(scale, name, place) for name in dict.fromkeys(datasets)] or [basis_of(scale)]
+    whole = {name: [cell for basis in bases for cell in find_recipe(name).grid(basis)] for name in names}
+    unnamed = {cell.row: name for name, cells in whole.items() for cell in cells if cell.config.backbone == UNNAMED}
     needed = [name for row, name in unnamed.items() if OPTIONAL not in row]
     if needed and len(backbones) != 1:
         raise InputError(
@@ -138,7 +138,6 @@ def prepare(
     if backbones and not unnamed:
         raise InputError("`backbone`: these recipes at this scale have their own backbones, leave it out")
     backbones = [absolute_backbone(name) for name in backbones]
-    bases = [basis_on(scale, name, place) for name in dict.fromkeys(datasets)] or [basis_of(scale)]
     grids = {name: [cell for basis in bases for cell in cells_of(name, basis, backbones)] for name in names}
     if datasets and not any(grids.values()) and "dataset_stats" not in names:
         raise InputError(f"{', '.join(names)}: nothing to run, as {', '.join(datasets)} has an order of its own")
