@@ -285,7 +285,7 @@ def test_plans_grow(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path)
     _, entries, _ = folder.read("delay")
     assert [(entry.seed, entry.row) for entry in entries] == [
-        (seed, f"delay {batches}") for seed in range(4) for batches in (1, 10, 50)
+        (seed, f"delay {batches}") for batches in (1, 10, 50) for seed in range(4)
     ]
     before = (tmp_path / "recipes" / "delay.json").read_bytes()
     plan(range(1), "halo")

@@ -218,8 +218,8 @@ def reorders(config: RunConfig) -> bool:
 
 
 def _refuse(config: RunConfig, why: str, *names: str) -> None:
-    for name in _chosen(config, *names):
-        raise InputError(f"{why}: `{name}` does not apply, leave it out")
+    if chosen := _chosen(config, *names):
+        raise InputError(f"{why}: `{chosen[0]}` does not apply, leave it out")
 
 
 def _chosen(config: RunConfig, *names: str) -> list[str]:

@@ -12,10 +12,10 @@ from dhocl.experiment.recipes.rows import BEST, CLAIMED, CONDITIONS, EFFORT, HEA
 from dhocl.methods import METHODS
 
 CORE = ("halo", "halo_printed", "er", "acil", "gacil", "nsce", "slda", "ranpac", "amber")  # have all seeds
-# More than five times the cost of replay, also because rounds over the memory are dear beside a short stream.
+# More than five times the cost of replay. In short streams, so are rounds of training over the memory.
 LONG = ("ccl_dc", "joint", "rm, 4 epochs", "onpro, 4 rotations", "nsce, every 100")
 LONG_ON = dict.fromkeys(("cub200", "glyphs"), ("rm", "gdumb"))
-BESIDE = ("halo", "er", "acil", "amber")
+COMPARED = ("halo", "er", "acil", "amber")
 LITE = {"EfficientNet-Lite0": "efficientnet_lite0", "EfficientNet-Lite2": "efficientnet_lite2"}
 HUB = {
     "ViT-B CLIP": "hub:openai/clip-vit-base-patch16",
@@ -77,11 +77,11 @@ def best(basis: Basis) -> list[GridCell]:
 
 
 def long_apart(cells: list[GridCell], basis: Basis) -> list[GridCell]:
-    """At full scale, long rows learn a fifth of the stream, in a panel of their own, and those of BESIDE do so too."""
+    """At full scale, long rows and those of COMPARED learn a fifth of the stream, in a panel of their own."""
     if basis.scale is not Scale.full:
         return cells
     long = [cell for cell in cells if cell.row in LONG or cell.row in LONG_ON.get(cell.panel, ())]
-    parts = [cell for cell in cells if cell in long or cell.row in BESIDE]
+    parts = [cell for cell in cells if cell in long or cell.row in COMPARED]
     return [cell for cell in cells if cell not in long] + [_fifth(cell, basis) for cell in parts]
 
 

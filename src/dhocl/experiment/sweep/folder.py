@@ -91,14 +91,14 @@ class SweepFolder:
         return [name for name in RECIPES if self._file(name).exists()]
 
     def read(self, recipe: str) -> tuple[Scale, list[PlannedRun], list[Statistic]]:
-        """The scale, the runs of all calls by seed and in the order of the grid, and the statistics of data sets."""
+        """The scale, the runs of all calls in the order of the grid and by seed, and the statistics of data sets."""
         plan = self._plan(recipe)
         known = {entry.place: entry for entry in plan.entries}
         backbones = [name for call in plan.calls for name in call.backbones]
         grid = cells_of(recipe, basis_of(plan.scale), backbones)
         panels = _ranks([cell.panel for cell in grid], [panel for panel, _, _ in known])
         rows = _ranks([cell.row for cell in grid], [row for _, row, _ in known])
-        ordered = sorted(known.values(), key=lambda entry: (entry.seed, panels[entry.panel], rows[entry.row]))
+        ordered = sorted(known.values(), key=lambda entry: (panels[entry.panel], rows[entry.row], entry.seed))
         return plan.scale, ordered, plan.statistics
 
     def calls(self, recipe: str) -> list[Call]:
