@@ -337,7 +337,7 @@ def test_a_recipe_without_the_methods_of_a_call_is_not_planned(tmp_path: Path) -
 @pytest.mark.parametrize("name", [name for name in RECIPES if name != "dataset_stats"])
 @pytest.mark.parametrize("scale", Scale)
 def test_every_recipe_runs_on_a_data_set_that_it_does_not_have(name: str, scale: Scale) -> None:
-    basis = basis_for(scale, "folder birds", "folder", 5000, 1000, given=False)
+    basis = basis_for(scale, "folder birds", "folder", 5000, 1000, classes=60)
     grid = RECIPES[name].grid(basis)
     assert {cell.config.dataset for cell in grid} == {"folder"}
     assert all(cell.panel.partition(", ")[0] == "folder birds" for cell in grid)
@@ -346,12 +346,14 @@ def test_every_recipe_runs_on_a_data_set_that_it_does_not_have(name: str, scale:
 
 def test_sizes_of_a_data_set_that_a_scale_does_not_have() -> None:
     def fields(scale: Scale, images: int, tests: int) -> dict[str, object]:
-        return dict(basis_for(scale, "it", "folder", images, tests, given=False).datasets["it"])
+        return dict(basis_for(scale, "it", "folder", images, tests, classes=60).datasets["it"])
 
     assert fields(Scale.mini, 9000, 900) == {"dataset": "folder", "image_size": 96, "samples": 6000, "buffer": 200}
     assert fields(Scale.full, 50_000, 10_000)["eval_every"] == 1568, "that of CIFAR-100"
     assert fields(Scale.full, 500, 100) == {"dataset": "folder", "image_size": 96, "eval_every": 32}
     assert fields(Scale.smoke, 90, 30).keys().isdisjoint({"samples", "test_samples"})
+    few = basis_for(Scale.mini, "it", "folder", 9000, 900, classes=4)
+    assert few.datasets["it"]["groups"] == 4, "no more groups than classes"
 
 
 def test_two_folders_of_a_user_are_two_data_sets(tmp_path: Path) -> None:
@@ -392,6 +394,10 @@ def test_statistics_of_a_data_set_that_the_scale_does_not_have(tmp_path: Path) -
     place = labelled(tmp_path / "birds", 24)
     prepare(tmp_path / "out", ["dataset_stats"], Scale.smoke, range(1), place, datasets=["folder"])
     _, _, found = SweepFolder(tmp_path / "out").read("dataset_stats")
+    assert SweepFolder(tmp_path / "out").calls("dataset_stats") == [
+        Call(),
+        Call(datasets=("folder",), data="DIR/birds"),
+    ]
     assert [(fact["name"], fact["train"] > 20) for fact in found] == [("glyphs", True), ("folder birds", True)]
 
 

@@ -87,10 +87,18 @@ def basis_of(scale: Scale) -> Basis:
     return Basis(scale, BASES[scale], IMAGES)
 
 
-def basis_for(scale: Scale, panel: str, dataset: str, images: int, tests: int, given: bool) -> Basis:
-    """A data set that the scale does not have, given the numbers of its training and test images.
+def basis_for(scale: Scale, panel: str, dataset: str, images: int, tests: int, classes: int | None) -> Basis:
+    """A data set that the scale does not have.
 
-    >>> basis_for(Scale.full, "folder birds", "folder", 9000, 3000, False).datasets["folder birds"]
+    Args:
+        scale: decides the size of the images and of the stream.
+        panel: name in tables.
+        dataset: as in a `RunConfig`.
+        images: in the training part.
+        tests: images in the test part.
+        classes: of the finest level; None for a stream with an order of its own, which has no groups.
+
+    >>> basis_for(Scale.full, "folder birds", "folder", 9000, 3000, classes=40).datasets["folder birds"]
     {'dataset': 'folder', 'eval_every': 288, 'eval_samples': 2500, 'image_size': 96}
     """
     usual: dict[Scale, dict[str, Any]] = {
@@ -102,4 +110,6 @@ def basis_for(scale: Scale, panel: str, dataset: str, images: int, tests: int, g
     there = {"samples": images, "test_samples": tests, "eval_samples": tests}
     # A part is asked for only if it is smaller than the whole.
     fields = {name: value for name, value in usual[scale].items() if name not in there or value < there[name]}
-    return Basis(scale, {panel: {"dataset": dataset} | fields}, {panel: images}, given)
+    if classes is not None and classes < RunConfig.groups:
+        fields["groups"] = classes
+    return Basis(scale, {panel: {"dataset": dataset} | fields}, {panel: images}, given=classes is None)

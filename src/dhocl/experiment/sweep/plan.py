@@ -50,11 +50,11 @@ class Plan(NamedTuple):
         return [entry for entries in self.calls.values() for entry in entries]
 
     def with_call(self, call: Call, entries: list[PlannedRun], statistics: Sequence[Statistic]) -> Plan:
-        """Without calls that another one includes."""
+        """Without calls whose runs another one includes. A call without runs asked for statistics."""
         calls, places = self.calls, {entry.place for entry in entries}
-        if not any(set(entries) <= set(earlier) for earlier in calls.values()):
-            calls = {asked: old for asked, old in calls.items() if not {entry.place for entry in old} <= places}
-            calls |= {call: entries}
+        if not entries or not any(set(entries) <= set(old) for old in calls.values()):
+            kept = {asked: old for asked, old in calls.items() if not old or {entry.place for entry in old} - places}
+            calls = kept | {call: entries}
         known = {statistic["name"]: statistic for statistic in (*self.statistics, *statistics)}
         return self._replace(calls=calls, statistics=list(known.values()))
 

@@ -77,14 +77,14 @@ def basis_on(scale: Scale, dataset: str, place: Path | None) -> Basis:
     if dataset in BASES[scale]:
         return Basis(scale, {dataset: BASES[scale][dataset]}, IMAGES)
     source = opened(dataset, place)
-    images, tests = len(source.train.nodes), len(source.test.nodes)
+    images, tests, classes = len(source.train.nodes), len(source.test.nodes), len(np.unique(source.train.nodes))
     if not tests:  # some of the training images are held out
         tests = max(1, images // 5)
         images -= tests
     panel = short(dataset)
     if place is not None and own(dataset):
         panel = f"{panel} {place.absolute().name.replace(',', '')}"  # a comma begins a condition
-    return basis_for(scale, panel, dataset, images, tests, given=source.given)
+    return basis_for(scale, panel, dataset, images, tests, None if source.given else classes)
 
 
 def opened(dataset: str, place: Path | None, image_size: int | None = None) -> Source:
@@ -128,7 +128,7 @@ def call_of(
         tuple(datasets),
         tuple(name for name in methods if name in {config.method for config in configs}),
         tuple(portable_backbone(name) for name in backbones if name in {config.backbone for config in configs}),
-        _data_of({config.dataset for config in configs}, place),
+        _data_of(set(datasets) or {config.dataset for config in configs}, place),
         tuple(seeds) if cells else (),
     )
 
