@@ -20,8 +20,7 @@ from typing import Annotated
 import typer
 
 from dhocl.experiment.record import Record
-from dhocl.experiment.sweep import SweepFolder
-from dhocl.report.traces import portable
+from dhocl.experiment.sweep import SweepFolder, portable
 
 ARCHIVE = Path(__file__).parent / "runs"
 FILES = ("config.json", "curve.jsonl", "summary.json")

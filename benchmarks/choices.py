@@ -23,7 +23,7 @@ from dhocl.experiment.config import RunConfig
 from dhocl.experiment.recipes import BASES, Scale
 from dhocl.experiment.record import Record
 from dhocl.experiment.sweep import Job, start
-from dhocl.experiment.sweep.folder import run_name
+from dhocl.experiment.sweep.naming import run_name
 from dhocl.report.paired import difference
 
 METRICS = ("AAUC", "FAUC", "MS")

@@ -24,7 +24,7 @@ from dhocl.experiment.config import RunConfig
 from dhocl.experiment.recipes import BASES, Scale
 from dhocl.experiment.record import Record
 from dhocl.experiment.sweep import Job, start
-from dhocl.experiment.sweep.folder import run_name
+from dhocl.experiment.sweep.naming import run_name
 from dhocl.methods import METHODS
 from dhocl.nn.learner import TrainSettings
 

@@ -25,7 +25,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_results_from_packed_runs_are_the_same(tmp_path: Path) -> None:
-    first, again, archive = tmp_path / "first", tmp_path / "again", tmp_path / "archive"
+    first, again, archive = tmp_path / "first" / "runs", tmp_path / "again" / "runs", tmp_path / "archive"
     assert not sweep(SWEPT, first)
     runs = sorted((first / "runs").iterdir())
     for run in runs:

@@ -23,14 +23,30 @@ from dhocl.core.files import locked
 from dhocl.experiment import recipes, sweep
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.evaluate import POPULATIONS
-from dhocl.experiment.recipes import RECIPES, Bars, Curves, Numbers, Recipe, Scale
+from dhocl.experiment.recipes import RECIPES, Bars, Curves, GridCell, Numbers, Recipe, Scale, basis_for
 from dhocl.experiment.record import Record
 from dhocl.experiment.run import run
-from dhocl.experiment.sweep import FAILED, Begun, Ended, Job, SweepFolder, Underway, local, prepare, start, work
-from dhocl.experiment.sweep.folder import run_name
+from dhocl.experiment.sweep import (
+    FAILED,
+    Begun,
+    Call,
+    Ended,
+    Job,
+    SweepFolder,
+    Underway,
+    local,
+    portable,
+    prepare,
+    start,
+    work,
+)
+from dhocl.experiment.sweep.naming import run_name
 from dhocl.experiment.sweep.work import Place, places
 from dhocl.methods.registry import method_settings
 from dhocl.report import write_sweep_report
+from dhocl.report.claims import CLAIMS
+from dhocl.report.evidence import Arm
+from tests.helpers.albums import labelled
 from tests.helpers.small_runs import command
 from tests.helpers.sweeps import TINY, cells, curves
 
@@ -86,12 +102,70 @@ def test_figure_2_has_five_numbers_and_figure_11_leaves_out_predla() -> None:
     assert halo == [{}, {"heads": "linear"}]
 
 
-def test_at_full_scale_most_methods_have_one_seed_and_long_ones_a_part_of_the_stream() -> None:
-    found = {(cell.panel, cell.row): cell for cell in RECIPES["main"].cells(Scale.full)}
+def at_full_scale(recipe: str) -> dict[tuple[str, str], GridCell]:
+    return {(cell.panel, cell.row): cell for cell in RECIPES[recipe].cells(Scale.full)}
+
+
+def test_at_full_scale_most_methods_have_one_seed() -> None:
+    found = at_full_scale("main")
     assert [found["cifar100", row].seeds for row in ("halo", "amber, doubled side", "predla", "er")] == [None] * 4
-    assert [found["cifar100", row].seeds for row in ("mir", "joint", "nsce, every 100")] == [1, 1, 1]
-    assert found["cub200", "joint"].config.samples == 5_994 // 5
+    assert [found["cifar100", row].seeds for row in ("mir", "gdumb")] == [1, 1]
     assert found["cub200", "mir"].config.samples is None
+
+
+@pytest.mark.parametrize("recipe", ["main", "best"])
+def test_at_full_scale_long_methods_have_a_panel_of_their_own_with_others_on_the_same_stream(recipe: str) -> None:
+    found = at_full_scale(recipe)
+    for panel, dataset, images, long in (
+        ("cifar100, 10,000 images", "cifar100", 10_000, ["joint"]),
+        ("cub200, 1,198 images", "cub200", 1_198, ["joint", "gdumb"]),
+    ):
+        rows = {row: cell for (place, row), cell in found.items() if place == panel}
+        assert {"halo", "er", "acil", "amber", *long} <= set(rows)
+        assert ("rm, 4 epochs" in rows) == (recipe == "main")
+        assert {(cell.seeds, cell.config.samples, cell.config.dataset) for cell in rows.values()} == {
+            (1, images, dataset)
+        }
+        assert not {(dataset, row) for row in long} & set(found)
+        assert found[dataset, "halo"].config.samples is None
+    assert ("cifar100", "gdumb") in found, "there it costs less than five times replay"
+
+
+def test_claims_do_not_read_a_part_of_a_stream_as_a_data_set() -> None:
+    rows = {"halo": {(0, "stream"): {"AAUC": 50.0}}}
+    summaries = {"main": {"cifar100": rows, "cifar100, 10,000 images": rows}}
+    assert Arm("main", "halo").datasets(summaries) == ["cifar100"]
+    assert Arm("main", "halo", "10,000 images").datasets(summaries) == ["cifar100"]
+
+
+def test_the_ablation_has_halo_on_both_maps() -> None:
+    found = {cell.row: cell.config.settings for cell in RECIPES["ablation"].cells(Scale.full)}
+    hpr = {cell.row: cell.config.settings for cell in RECIPES["hpr"].cells(Scale.full)}
+    assert found["halo"] == {}
+    assert found["halo, middle map"] == hpr["adapter, middle map"]
+
+
+def test_an_untrained_backbone_only_checks_that_everything_runs() -> None:
+    rows = {scale: [cell.row for cell in RECIPES["backbones"].cells(scale)] for scale in (Scale.smoke, Scale.mini)}
+    assert "er untrained" in rows[Scale.smoke]
+    assert "er untrained" not in rows[Scale.mini]
+
+
+def test_at_full_scale_conditions_have_two_seeds_but_those_of_the_claims_three() -> None:
+    found = at_full_scale("conditions")
+    assert {cell.seeds for cell in found.values()} == {2, None}
+    three = {(panel.removeprefix("cifar100, "), row) for (panel, row), cell in found.items() if cell.seeds is None}
+    links = ("as it is", "vacant 40 %", "noise 40 %", "delay 50")
+    assert three == {
+        *((condition, row) for condition in links for row in ("halo", "amber")),
+        *((condition, "halo") for condition in ("buffer 100", "buffer 5000")),
+        *((condition, row) for condition in ("as it is", "5 groups", "50 groups") for row in ("er", "acil")),
+    }
+    parts = [comparison for claim in CLAIMS for part in claim.parts for comparison in part.comparisons]
+    arms = {arm for part in parts for option in part.options for quantity in option for arm in quantity.arms}
+    assert {(arm.condition, arm.row) for arm in arms if arm.recipe == "conditions"} <= three
+    assert "1 group" not in {panel.removeprefix("cifar100, ") for panel, _ in found}
+    assert "cifar100, 1 group" in {cell.panel for cell in RECIPES["conditions"].cells(Scale.mini)}
 
 
 def test_a_row_with_fewer_seeds_has_the_first_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,19 +207,61 @@ def test_backbones_of_the_user_are_further_rows(tmp_path: Path) -> None:
     assert {"amber one", "amber two", "er two"} <= {entry.row for entry in entries}
 
 
+def test_a_backbone_in_a_folder_has_the_same_name_on_every_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for machine in ("here", "there"):
+        net = tmp_path / machine / "resnet50-ssl"
+        net.mkdir(parents=True)
+        monkeypatch.chdir(net.parent)
+        asked = "hub:resnet50-ssl" if machine == "here" else f"hub:{net}"
+        jobs = prepare(net.parent, ["backbones"], Scale.smoke, range(1), None, [asked], ["er"])
+        assert jobs[-1].config.backbone == f"hub:{net}", "which a worker finds in any folder"
+        assert portable(jobs[-1].config).backbone == "hub:FOLDER/resnet50-ssl"
+        assert portable(portable(jobs[-1].config)) == portable(jobs[-1].config)
+        found.append([job.folder.name for job in jobs])
+        (call,) = SweepFolder(net.parent).calls("backbones")
+        assert call == Call(methods=("er",), backbones=("hub:FOLDER/resnet50-ssl",), seeds=(0,))
+        page = write_sweep_report(net.parent).read_text()
+        assert "--method er --backbone hub:FOLDER/resnet50-ssl --seeds 1 --out runs/" in page
+        assert str(net) not in page
+    assert found[0] == found[1]
+    assert portable(RunConfig(backbone="hub:facebook/dino")).backbone == "hub:facebook/dino"
+
+
+def test_a_command_names_a_backbone_only_for_recipes_that_take_one(tmp_path: Path) -> None:
+    prepare(tmp_path, ["backbones", "delay"], Scale.smoke, range(1), None, ["hub:mine"])
+    folder = SweepFolder(tmp_path)
+    assert folder.calls("backbones") == [Call(backbones=("hub:mine",), seeds=(0,))]
+    assert folder.calls("delay") == [Call(seeds=(0,))]
+    prepare(tmp_path, ["backbones"], Scale.smoke, range(1), None)
+    assert "er mine" in {entry.row for entry in folder.read("backbones")[1]}, "rows of earlier calls stay"
+
+
 def test_seeds_count_from_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "start", lambda jobs, *_: iter(Ended(job, "not run") for job in jobs))
     jobs = sweep.sweep(["tree_growth"], tmp_path, seeds=3, first_seed=4)
     assert [job.config.seed for job in jobs] == [4, 5, 6]
     page = write_sweep_report(tmp_path).read_text()
     assert "seeds 4, 5, 6" in page
-    assert "dhocl sweep tree_growth --scale smoke --seeds 3 --first-seed 4" in page
+    assert f"dhocl sweep tree_growth --scale smoke --seeds 3 --first-seed 4 --out runs/{tmp_path.name}<" in page
 
 
 def test_some_methods_now_and_the_others_later(tmp_path: Path) -> None:
-    some = prepare(tmp_path, ["main"], Scale.smoke, range(1), None, methods=["er", "acil"])
-    assert {job.config.method for job in some} == {"er", "acil"}
-    assert len(SweepFolder(tmp_path).read("main")[1]) == len(prepare(tmp_path, ["main"], Scale.smoke, range(1), None))
+    some = prepare(tmp_path, ["main"], Scale.smoke, range(1), None, methods=["halo", "er"])
+    assert {entry.row for entry in SweepFolder(tmp_path).read("main")[1]} >= {job.config.method for job in some}
+    assert {job.config.method for job in some} == {"er", "halo"}
+    prepare(tmp_path, ["main"], Scale.smoke, range(1), None, methods=["ncm"])
+    rows = [cell.row for cell in RECIPES["main"].cells(Scale.smoke)]
+    planned = [entry.row for entry in SweepFolder(tmp_path).read("main")[1]]
+    assert planned == [row for row in rows if row in planned], "in the order of the recipe"
+    assert {"halo", "er", "ncm"} <= set(planned)
+    assert len(planned) < len(rows)
+    whole = prepare(tmp_path, ["main"], Scale.smoke, range(1), None)
+    assert [entry.row for entry in SweepFolder(tmp_path).read("main")[1]] == rows
+    assert SweepFolder(tmp_path).calls("main") == [Call(seeds=(0,))], "which includes the earlier ones"
+    assert len(whole) == len(rows)
     with pytest.raises(InputError, match="`method` era: one of acil"):
         sweep.sweep(["main"], tmp_path, methods=["era"])
 
@@ -154,9 +270,156 @@ def test_some_data_sets_now_without_the_others(tmp_path: Path) -> None:
     some = prepare(tmp_path, ["best"], Scale.mini, range(1), None, methods=["er"], datasets=["glyphs"])
     assert [(job.config.method, job.config.dataset) for job in some] == [("er", "glyphs")]
     panels = {entry.panel for entry in SweepFolder(tmp_path).read("best")[1]}
-    assert panels == {"cifar100", "cub200", "glyphs"}, "the plan has all"
-    with pytest.raises(InputError, match="`dataset` cub: one of cifar100"):
+    assert panels == {"glyphs"}, "no rows of data sets that may never be there"
+    with pytest.raises(InputError, match="there is no data set 'cub': choose one of glyphs"):
         sweep.sweep(["best"], tmp_path, "mini", datasets=["cub"])
+
+
+def test_plans_grow(tmp_path: Path) -> None:
+    def plan(seeds: range, *methods: str) -> list[int]:
+        jobs = prepare(tmp_path, ["delay"], Scale.smoke, seeds, None, methods=methods)
+        return sorted({job.config.seed for job in jobs})
+
+    assert plan(range(2)) == [0, 1]
+    assert plan(range(2, 4)) == [2, 3], "only those of the call are run"
+    folder = SweepFolder(tmp_path)
+    _, entries, _ = folder.read("delay")
+    assert [(entry.seed, entry.row) for entry in entries] == [
+        (seed, f"delay {batches}") for batches in (1, 10, 50) for seed in range(4)
+    ]
+    before = (tmp_path / "recipes" / "delay.json").read_bytes()
+    plan(range(1), "halo")
+    assert (tmp_path / "recipes" / "delay.json").read_bytes() == before, "it was planned"
+    assert folder.calls("delay") == [Call(seeds=(0, 1)), Call(seeds=(2, 3))]
+
+
+def test_a_plan_of_another_scale_or_grid_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def planned() -> list[tuple[str, int]]:
+        return [(entry.row, entry.seed) for entry in SweepFolder(tmp_path).read("main")[1]]
+
+    for methods in (("er",), ("er", "acil")):
+        small = Recipe("", "", lambda _, methods=methods: cells(*methods), (Numbers(),))  # type: ignore[misc]
+        monkeypatch.setitem(recipes.RECIPES, "main", small)
+        prepare(tmp_path, ["main"], Scale.smoke, range(len(methods), 3), None)
+    assert sorted(planned()) == [("acil", 2), ("er", 2)]
+    prepare(tmp_path, ["main"], Scale.mini, range(1), None)
+    assert sorted(planned()) == [("acil", 0), ("er", 0)]
+    (tmp_path / "recipes" / "main.json").write_text("{}")
+    with pytest.raises(InputError, match="can not be read: start the sweep again"):
+        planned()
+    prepare(tmp_path, ["main"], Scale.mini, range(1), None)
+    assert sorted(planned()) == [("acil", 0), ("er", 0)]
+
+
+def test_a_row_has_at_most_its_seeds_over_all_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = cells("acil", "er")
+    small = Recipe("", "", lambda _: [both[0], both[1]._replace(seeds=2)], (Numbers(),))
+    monkeypatch.setitem(recipes.RECIPES, "main", small)
+    for seeds in (range(1), range(1, 4), range(4)):
+        prepare(tmp_path, ["main"], Scale.smoke, seeds, None)
+    found = [(entry.row, entry.seed) for entry in SweepFolder(tmp_path).read("main")[1]]
+    assert sorted(found) == [*(("acil", seed) for seed in range(4)), ("er", 0), ("er", 1)]
+
+
+def test_a_recipe_without_the_methods_of_a_call_is_not_planned(tmp_path: Path) -> None:
+    prepare(tmp_path, ["delay", "main"], Scale.smoke, range(1), None, methods=["halo", "ncm"])
+    prepare(tmp_path, ["delay", "main"], Scale.smoke, range(1), None, methods=["ncm"])
+    folder = SweepFolder(tmp_path)
+    assert folder.calls("delay") == [Call(methods=("halo",), seeds=(0,))]
+    assert folder.calls("main") == [Call(methods=("halo", "ncm"), seeds=(0,))]
+    prepare(tmp_path / "other", ["delay", "main"], Scale.smoke, range(1), None, methods=["ncm"])
+    assert SweepFolder(tmp_path / "other").recipes == ["main"]
+
+
+# -- other data sets -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name != "dataset_stats"])
+@pytest.mark.parametrize("scale", Scale)
+def test_every_recipe_runs_on_a_data_set_that_it_does_not_have(name: str, scale: Scale) -> None:
+    basis = basis_for(scale, "folder birds", "folder", 5000, 1000, classes=60)
+    grid = RECIPES[name].grid(basis)
+    assert {cell.config.dataset for cell in grid} == {"folder"}
+    assert all(cell.panel.partition(", ")[0] == "folder birds" for cell in grid)
+    assert len({run_name(cell.config) for cell in grid}) == len(grid)
+
+
+def test_sizes_of_a_data_set_that_a_scale_does_not_have() -> None:
+    def fields(scale: Scale, images: int, tests: int) -> dict[str, object]:
+        return dict(basis_for(scale, "it", "folder", images, tests, classes=60).datasets["it"])
+
+    assert fields(Scale.mini, 9000, 900) == {"dataset": "folder", "image_size": 96, "samples": 6000, "buffer": 200}
+    assert fields(Scale.full, 50_000, 10_000)["eval_every"] == 1568, "that of CIFAR-100"
+    assert fields(Scale.full, 500, 100) == {"dataset": "folder", "image_size": 96, "eval_every": 32}
+    assert fields(Scale.smoke, 90, 30).keys().isdisjoint({"samples", "test_samples"})
+    few = basis_for(Scale.mini, "it", "folder", 9000, 900, classes=4)
+    assert few.datasets["it"]["groups"] == 4, "no more groups than classes"
+
+
+def test_two_folders_of_a_user_are_two_data_sets(tmp_path: Path) -> None:
+    def planned(place: Path) -> set[str]:
+        jobs = prepare(tmp_path / "out", ["delay"], Scale.smoke, range(1), place, datasets=["folder"])
+        return {job.folder.name for job in jobs}
+
+    birds, fish = (labelled(tmp_path / name, 24) for name in ("birds", "fish, 2026"))
+    first, second = planned(birds), planned(fish)
+    assert len(first) == len(second) == 3
+    assert not first & second
+    folder = SweepFolder(tmp_path / "out")
+    assert {entry.panel for entry in folder.read("delay")[1]} == {"folder birds", "folder fish 2026"}
+    assert [call.data for call in folder.calls("delay")] == ["DIR/birds", "DIR/fish, 2026"]
+    (tmp_path / "moved").mkdir()
+    assert planned(birds.rename(tmp_path / "moved" / "birds")) == first
+
+
+def test_a_stream_with_an_order_of_its_own_has_no_other_groups(tmp_path: Path) -> None:
+    place = labelled(tmp_path / "birds", 24)
+    jobs = prepare(tmp_path / "out", ["groups"], Scale.smoke, range(1), place, datasets=["folder"])
+    assert {job.config.groups for job in jobs} == {10}
+    with pytest.raises(InputError, match="coarse_split: nothing to run, as folder has an order of its own"):
+        prepare(tmp_path / "none", ["coarse_split"], Scale.smoke, range(1), place, datasets=["folder"])
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_data_set_from_outside(tmp_path: Path) -> None:
+    asked = ["dhocl.data.glyphs:read"]
+    jobs = prepare(tmp_path, ["delay"], Scale.smoke, range(1), None, datasets=asked)
+    assert {job.config.dataset for job in jobs} == set(asked)
+    assert {entry.panel for entry in SweepFolder(tmp_path).read("delay")[1]} == {"read"}
+    assert SweepFolder(tmp_path).calls("delay") == [Call(datasets=tuple(asked), seeds=(0,))]
+
+
+def test_statistics_of_a_data_set_that_the_scale_does_not_have(tmp_path: Path) -> None:
+    prepare(tmp_path / "out", ["dataset_stats"], Scale.smoke, range(1), None)
+    place = labelled(tmp_path / "birds", 24)
+    prepare(tmp_path / "out", ["dataset_stats"], Scale.smoke, range(1), place, datasets=["folder"])
+    _, _, found = SweepFolder(tmp_path / "out").read("dataset_stats")
+    assert SweepFolder(tmp_path / "out").calls("dataset_stats") == [
+        Call(),
+        Call(datasets=("folder",), data="DIR/birds"),
+    ]
+    assert [(fact["name"], fact["train"] > 20) for fact in found] == [("glyphs", True), ("folder birds", True)]
+
+
+def test_a_folder_of_images_by_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, out = labelled(tmp_path / "birds", 96), str(tmp_path / "swept")
+    words = ["sweep", "main", "--scale", "mini", "--dataset", "folder", "--data", str(place)]
+    words += ["--method", "acil", "--method", "ncm", "--seeds", "1", "--workers", "1", "--out", out]
+    code, printed, problem = command(capsys, monkeypatch, *words)
+    assert code == 0, problem
+    assert "Report: " in printed
+    table = (tmp_path / "swept" / "tables" / "main-folder-birds.md").read_text()
+    assert "acil" in table
+    assert "ncm" in table
+    assert "er_ace" not in table
+    code, _, problem = command(capsys, monkeypatch, "report", out, "--pages", str(tmp_path / "pages"))
+    assert code == 0, problem
+    wanted = "dhocl sweep main --scale mini --data DIR/birds --dataset folder --method acil --method ncm --seeds 1"
+    for page in ("index.md", "main.md"):
+        assert wanted in (tmp_path / "pages" / page).read_text()
+    assert str(tmp_path) not in (tmp_path / "pages" / "runs.csv").read_text()
 
 
 def test_a_method_by_command(

@@ -53,10 +53,11 @@ def lines(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.open()))
 
 
-def test_the_summary_has_what_was_run_and_a_line_for_each_claim(pages: Path) -> None:
+def test_the_summary_has_what_was_run_and_a_line_for_each_claim(pages: Path, folder: Path) -> None:
     text = (pages / "index.md").read_text()
     assert "mean nothing" in text
-    assert "dhocl sweep main --scale smoke --seeds 2\n" in text
+    assert f"dhocl sweep main --scale smoke --seeds 2 --out runs/{folder.name}\n" in text
+    assert f"dhocl report runs/{folder.name} --pages" in text
     assert "4 of 4 runs finished" in text
     table = {row.split(" | ")[0]: row for row in text.splitlines() if CLAIM.match(row)}
     assert len(table) == 8

@@ -39,7 +39,8 @@ def sweep(
         typer.Option(help="Only runs of this method now, others can follow later; repeat it for several."),
     ] = None,
     dataset: Annotated[
-        list[str] | None, typer.Option(help="Only runs on this data set now; repeat it for several.")
+        list[str] | None,
+        typer.Option(help="Only runs on this data set now, which may be any, also `folder`; repeat it for several."),
     ] = None,
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="local: processes on this machine; ray: tasks on a Ray cluster.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -105,8 +106,11 @@ def _write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> 
     """Without a copy of the tensors in memory: the state of a service may be a large part of it."""
     try:
         safetensors.torch.save_file(tensors, path, metadata)
-    except safetensors.SafetensorError as error:  # such as a full disk
-        raise OSError(str(error)) from error
+    except safetensors.SafetensorError as error:  # such as a full disk, whose number is in the text alone
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise OSError(str(error)) from error
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
 
 
 def _take_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:

@@ -194,12 +194,13 @@ def load_dataset(config: RunConfig) -> Dataset:
 
 
 DRIFT = ("overlap", "split_level", "passes")  # options of the `dhocl` scenario only
+ORDER = ("scenario", "groups", *DRIFT)
 
 
 def make_plan(config: RunConfig, dataset: Dataset) -> Plan:
     nodes, tree = dataset.train.nodes.numpy(), dataset.tree
     if dataset.given:
-        _refuse(config, f"{dataset.name} is a stream with an order of its own", "scenario", "groups", *DRIFT)
+        _refuse(config, f"{dataset.name} is a stream with an order of its own", *ORDER)
         return Plan(given(nodes, tree))
     if config.scenario == "dhocl":
         shape = PlanConfig(config.groups, config.overlap, config.split_level, config.passes, seed=config.seed)
@@ -211,10 +212,18 @@ def make_plan(config: RunConfig, dataset: Dataset) -> Plan:
     return GROUPED[config.scenario](nodes, tree, config.groups, config.seed)
 
 
+def reorders(config: RunConfig) -> bool:
+    """Whether it needs a stream that is planned, not one with an order of its own."""
+    return bool(_chosen(config, *ORDER))
+
+
 def _refuse(config: RunConfig, why: str, *names: str) -> None:
-    for name in names:
-        if getattr(config, name) != getattr(RunConfig(), name):
-            raise InputError(f"{why}: `{name}` does not apply, leave it out")
+    if chosen := _chosen(config, *names):
+        raise InputError(f"{why}: `{chosen[0]}` does not apply, leave it out")
+
+
+def _chosen(config: RunConfig, *names: str) -> list[str]:
+    return [name for name in names if getattr(config, name) != getattr(RunConfig(), name)]
 
 
 def make_model(config: RunConfig, dataset: Dataset, samples: int, device: str = "auto") -> Model:

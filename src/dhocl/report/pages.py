@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from dhocl.core.errors import InputError
 from dhocl.core.files import write_atomically
 from dhocl.experiment.recipes import Scale
-from dhocl.experiment.sweep import SweepFolder
+from dhocl.experiment.sweep import Call, SweepFolder
 from dhocl.report.claim_forest import claim_forest
 from dhocl.report.claim_text import key_number, paragraph, tally
 from dhocl.report.claims import CLAIMS
@@ -162,6 +162,7 @@ def _index(studies: Sequence[Study], claims: Sequence[Judged]) -> str:
         done=len(runs),
         planned=len({entry.run for part in sections for entry in part.entries}),
         commands=_commands(sections),
+        folder=sections[0].folder,
         claims=claims,
         tally=tally,
         key_number=key_number,
@@ -170,14 +171,12 @@ def _index(studies: Sequence[Study], claims: Sequence[Judged]) -> str:
 
 
 def _commands(sections: Sequence[Section]) -> list[str]:
-    """One command for all recipes of the same scale and seeds."""
-    same: dict[tuple[Scale, tuple[int, ...]], list[Section]] = {}
+    """One command for all recipes that were asked for in the same way."""
+    same: dict[tuple[Scale, Call, str], list[str]] = {}
     for part in sections:
-        same.setdefault((part.scale, tuple(part.seeds)), []).append(part)
-    return [
-        sweep_command([part.name for part in parts], scale, list(seeds), any(part.needs_data for part in parts))
-        for (scale, seeds), parts in same.items()
-    ]
+        for call in part.calls:
+            same.setdefault((part.scale, call, part.folder), []).append(part.name)
+    return [sweep_command(names, *asked) for asked, names in same.items()]
 
 
 def _template(name: str) -> Template:

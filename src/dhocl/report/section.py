@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any, NamedTuple
 
 from dhocl.experiment.recipes import RECIPES, Recipe, Scale
 from dhocl.experiment.record import Record
-from dhocl.experiment.sweep import FAILED, PlannedRun, SweepFolder
+from dhocl.experiment.sweep import FAILED, Call, PlannedRun, SweepFolder
 from dhocl.report import exhibits
 from dhocl.report.comparisons import Picture
 from dhocl.report.reading import Run, read
@@ -25,6 +26,8 @@ class Section(NamedTuple):
     tables: list[Table]
     pictures: list[Picture]
     statistics: list[dict[str, Any]]
+    calls: list[Call]
+    folder: str  # its name
 
     @property
     def seeds(self) -> list[int]:
@@ -52,32 +55,29 @@ class Section(NamedTuple):
 
     @property
     def command(self) -> str:
-        return sweep_command([self.name], self.scale, self.seeds, self.needs_data)
+        """One line per call."""
+        return "\n".join(sweep_command([self.name], self.scale, call, self.folder) for call in self.calls)
 
     @property
     def left_out(self) -> str:
         """A sentence, if the paper has results that are not shown."""
         return LEFT_OUT if self.recipe.printed and self.scale is not Scale.paper else ""
 
-    @property
-    def needs_data(self) -> bool:
-        """Whether the runs need data from files."""
-        return any(
-            run.config.data is not None for rows in self.runs.values() for found in rows.values() for run in found
-        )
 
+def sweep_command(recipes: list[str], scale: Scale, call: Call, folder: str) -> str:
+    """The command of a call.
 
-def sweep_command(recipes: list[str], scale: Scale, seeds: list[int], needs_data: bool) -> str:
-    """The command that makes the runs. Seeds follow each other.
-
-    >>> sweep_command(["main", "best"], Scale.full, [1, 2], True)
-    'dhocl sweep main best --scale full --data DIR --seeds 2 --first-seed 1'
+    >>> sweep_command(["main", "best"], Scale.full, Call(methods=("er",), data="DIR", seeds=(1, 2)), "full")
+    'dhocl sweep main best --scale full --data DIR --method er --seeds 2 --first-seed 1'
     """
-    words = ["dhocl sweep", *recipes, "--scale", scale.value]
-    words += ["--data DIR"] if needs_data else []
-    words += [f"--seeds {len(seeds)}"] if seeds else []
-    words += [f"--first-seed {seeds[0]}"] if seeds and seeds[0] else []
-    return " ".join(words)
+    words = ["dhocl", "sweep", *recipes, "--scale", scale.value]
+    words += ["--data", call.data] if call.data else []
+    for flag, names in (("--dataset", call.datasets), ("--method", call.methods), ("--backbone", call.backbones)):
+        words += [word for name in names for word in (flag, name)]
+    words += ["--seeds", str(len(call.seeds))] if call.seeds else []
+    words += ["--first-seed", str(call.seeds[0])] if call.seeds and call.seeds[0] else []
+    words += ["--out", f"runs/{folder}"] if folder != scale else []
+    return shlex.join(words)
 
 
 def section(sweep: SweepFolder, name: str) -> Section:
@@ -104,6 +104,8 @@ def section(sweep: SweepFolder, name: str) -> Section:
         list(exhibits.tables(recipe, there, scale is Scale.paper)),
         list(exhibits.pictures(recipe, there, records)),
         statistics,
+        sweep.calls(name),
+        sweep.folder.absolute().name,
     )
 
 

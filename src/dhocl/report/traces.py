@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 from collections.abc import Iterable, Sequence
 
-from dhocl.experiment.config import RunConfig
+from dhocl.experiment.sweep import portable
 from dhocl.report.claim_text import spoken
 from dhocl.report.command import command
 from dhocl.report.reading import NUMBERS, Run
@@ -47,11 +46,6 @@ def _result(run: Run | None) -> list[object]:
     if run is None:
         return [""] * (1 + len(METRICS))
     return [command(portable(run.config)), *(lookup(run.summary, name) for name in METRICS)]
-
-
-def portable(config: RunConfig) -> RunConfig:
-    """With a placeholder for the folder of the data, which differs between machines."""
-    return config if config.data is None else dataclasses.replace(config, data="DIR")
 
 
 def claims_csv(results: Sequence[ClaimResult]) -> str:

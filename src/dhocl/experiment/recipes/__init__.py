@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dhocl.core.errors import InputError
+from dhocl.experiment.recipes.basis import BASES, IMAGES, OPTIONAL, SEEDS, UNNAMED, Basis, Scale, basis_for, basis_of
 from dhocl.experiment.recipes.recipe import (
-    BASES,
-    OPTIONAL,
-    SEEDS,
-    UNNAMED,
     Across,
     Bars,
     Curves,
@@ -19,7 +16,6 @@ from dhocl.experiment.recipes.recipe import (
     Holdings,
     Numbers,
     Recipe,
-    Scale,
     Statistics,
     Structure,
 )
@@ -27,12 +23,14 @@ from dhocl.experiment.recipes.table import RECIPES
 
 __all__ = [
     "BASES",
+    "IMAGES",
     "OPTIONAL",
     "RECIPES",
     "SEEDS",
     "UNNAMED",
     "Across",
     "Bars",
+    "Basis",
     "Curves",
     "Exhibit",
     "Forest",
@@ -45,6 +43,8 @@ __all__ = [
     "Scale",
     "Statistics",
     "Structure",
+    "basis_for",
+    "basis_of",
     "find_recipe",
 ]
 

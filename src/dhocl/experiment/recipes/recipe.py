@@ -4,64 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 from dhocl.experiment.config import RunConfig
-
-
-class Scale(StrEnum):
-    """`smoke` checks that everything runs; `mini` has a tenth of the images; `full` has all, with a small network.
-
-    `paper` is the paper's setting.
-    """
-
-    smoke = "smoke"
-    mini = "mini"
-    full = "full"
-    paper = "paper"
-
-
-SEEDS = {Scale.smoke: 1, Scale.mini: 2, Scale.full: 3, Scale.paper: 5}
-
-DINO = "hub:Ramos-Ramos/dino-resnet-50"  # the ResNet-50 of the paper, pretrained on ImageNet
-UNNAMED = "hub:"  # chosen by the user: a backbone that was not trained on images of the stream
-OPTIONAL = "{backbone}"  # in the name of a row: left out if the user chooses none
-SMALL = {"backbone": "tiny", "image_size": 32, "samples": 440, "test_samples": 220, "buffer": 60, "batch": 16}
-FINE = {"batch": 8, "replay_batch": 4, "image_size": 224, "backbone": DINO}
-BASES: dict[Scale, dict[str, dict[str, Any]]] = {
-    Scale.smoke: {"glyphs": SMALL | {"replay_batch": 8, "eval_every": 88}},
-    Scale.mini: {
-        "cifar100": {"samples": 6000, "test_samples": 2000, "image_size": 64, "buffer": 200},
-        "cub200": {"samples": 3000, "test_samples": 1000, "image_size": 96, "buffer": 200},
-        "glyphs": {"samples": 6000, "test_samples": 2000, "image_size": 64, "buffer": 200},
-    },
-    Scale.full: {
-        "cifar100": {"image_size": 64, "eval_every": 1568, "eval_samples": 2500},
-        "cub200": {
-            "image_size": 96,
-            "passes": 2,
-            "batch": 8,
-            "replay_batch": 4,
-            "eval_every": 376,
-            "eval_samples": 2500,
-        },
-        "glyphs": {"image_size": 64, "eval_every": 288, "eval_samples": 2500},
-    },
-    Scale.paper: {
-        "cifar100": {"backbone": DINO, "image_size": 32, "eval_every": 1600},
-        "aircraft": FINE | {"passes": 2},
-        "cub200": FINE | {"passes": 2},
-        "inaturalist2018": FINE | {"passes": 4, "buffer": 5000, "eval_every": 20000},
-        "imagenet_h": FINE | {"backbone": UNNAMED, "buffer": 5000, "eval_every": 50000},
-    },
-}
+from dhocl.experiment.recipes.basis import Basis, Scale, basis_of
 
 
 class GridCell(NamedTuple):
     """A run of the grid, without its seed."""
 
-    panel: str  # the table or the part of a figure that it belongs to; mostly a data set
+    panel: str  # the table or figure that it belongs to: a data set, or `data set, condition`
     row: str
     config: RunConfig
     seeds: int | None = None  # at most so many; None: as many as the others
@@ -152,38 +104,41 @@ class Recipe:
 
     title: str
     where: str  # table or figure of the paper
-    cells: Callable[[Scale], list[GridCell]]
+    grid: Callable[[Basis], list[GridCell]]
     exhibits: tuple[Exhibit, ...]
     printed: Printed = field(default_factory=dict)
+
+    def cells(self, scale: Scale) -> list[GridCell]:
+        """On the data sets of a scale."""
+        return self.grid(basis_of(scale))
 
 
 # -- grids ------------------------------------------------------------------------------------------------------
 
 
-def panels(scale: Scale, *of_the_paper: str) -> list[str]:
-    """The data sets of the paper that this scale has, or else its first data set."""
-    there = [name for name in of_the_paper if name in BASES[scale]]
-    return there or list(BASES[scale])[:1]
+def panels(basis: Basis, *of_the_paper: str) -> list[str]:
+    """Those of the basis, or else its first data set."""
+    there = [name for name in of_the_paper if name in basis.datasets]
+    return there or list(basis.datasets)[:1]
 
 
-def config(
-    scale: Scale, dataset: str, method: str, settings: Mapping[str, Any] | None = None, **more: Any
-) -> RunConfig:
-    return RunConfig(method=method, dataset=dataset, settings=dict(settings or {}), **BASES[scale][dataset] | more)
+def config(basis: Basis, panel: str, method: str, settings: Mapping[str, Any] | None = None, **more: Any) -> RunConfig:
+    own = {"method": method, "settings": dict(settings or {})}
+    return RunConfig(**{"dataset": panel, **basis.datasets[panel], **own, **more})
 
 
-def grid(*datasets: str, rows: Mapping[str, Mapping[str, Any]]) -> Callable[[Scale], list[GridCell]]:
+def grid(*datasets: str, rows: Mapping[str, Mapping[str, Any]]) -> Callable[[Basis], list[GridCell]]:
     """A grid of rows x data sets. `rows`: name -> arguments of `config`. For the data sets see `panels`.
 
-    >>> cells = grid("cifar100", "aircraft", rows={"no memory": {"method": "er", "buffer": 0}})(Scale.mini)
+    >>> cells = grid("cifar100", "aircraft", rows={"no memory": {"method": "er", "buffer": 0}})(basis_of(Scale.mini))
     >>> [(cell.panel, cell.row, cell.config.buffer) for cell in cells]
     [('cifar100', 'no memory', 0)]
     """
 
-    def cells(scale: Scale) -> list[GridCell]:
+    def cells(basis: Basis) -> list[GridCell]:
         return [
-            GridCell(panel, name, config(scale, panel, **row))
-            for panel in panels(scale, *datasets)
+            GridCell(panel, name, config(basis, panel, **row))
+            for panel in panels(basis, *datasets)
             for name, row in rows.items()
         ]
 

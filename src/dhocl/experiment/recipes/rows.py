@@ -9,12 +9,14 @@ LOSSES: Rows = {
     loss: {"method": "er", "settings": {"loss": loss} if loss != "haf" else {}}
     for loss in ("multi_ce", "hxe", "soft_ce", "haf", "hcon")
 }
+MIDDLE_MAP = {"adapter": True, "lr_prototypes": 3e-3, "map_stride": 16}
 HEADS: Rows = {
     "linear": {"method": "halo", "settings": {"heads": "linear", "hpr": False}},
     "analytic": {"method": "acil"},
     "icicle": {"method": "icicle"},
     "predla": {"method": "halo", "settings": {"hpr": False}},
     "halo": {"method": "halo"},
+    "halo, middle map": {"method": "halo", "settings": MIDDLE_MAP},
     "halo_printed": {"method": "halo_printed"},
 }
 # Methods whose authors train more than one step per batch, with the settings of their authors.
@@ -50,6 +52,14 @@ CONDITIONS: Rows = {
     **{f"vacant {p} %": {"vacant": p / 100} for p in (20, 40)},
     **{f"noise {p} %": {"noise": p / 100} for p in (20, 40)},
 }
+LINKS = ("as it is", "delay 50", "vacant 40 %", "noise 40 %")
+GROUPS = ("as it is", "5 groups", "50 groups")
+CLAIMED: dict[str, tuple[str, ...]] = {  # conditions that the claims compare
+    "halo": (*LINKS, "buffer 100", "buffer 5000"),
+    "amber": LINKS,
+    "er": GROUPS,
+    "acil": GROUPS,
+}
 TUNED: dict[str, tuple[float, ...]] = {
     "lambda": (0.1, 1, 10, 100),
     "delta": (0.1, 0.5, 1, 2),
@@ -71,7 +81,7 @@ PROTOTYPES: Rows = {
         "no prototypes": {"hpr": False},
         "prototypes do not predict": {"prototypes_predict": False},
         "adapter": {"adapter": True, "lr_prototypes": 3e-3},
-        "adapter, middle map": {"adapter": True, "lr_prototypes": 3e-3, "map_stride": 16},
+        "adapter, middle map": MIDDLE_MAP,
         "rate of the backbone": {"lr_prototypes": 1e-4},
         "no regulariser": {"lambda": 0.0},
     }.items()

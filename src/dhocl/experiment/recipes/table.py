@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from dhocl.experiment.recipes import printed
-from dhocl.experiment.recipes.cells import backbones, conditions, everything, hle, imagenet_h
+from dhocl.experiment.recipes.cells import backbones, best, conditions, everything, hle, imagenet_h
 from dhocl.experiment.recipes.printed import ALL
 from dhocl.experiment.recipes.recipe import (
     Across,
@@ -21,7 +21,7 @@ from dhocl.experiment.recipes.recipe import (
     Structure,
     grid,
 )
-from dhocl.experiment.recipes.rows import BEST, DOUBLED, EFFORT, HEADS, LOSSES, PARTS, PROTOTYPES, SENSITIVITY, methods
+from dhocl.experiment.recipes.rows import DOUBLED, EFFORT, HEADS, LOSSES, PARTS, PROTOTYPES, SENSITIVITY, methods
 from dhocl.methods import METHODS
 
 THREE = ("cifar100", "aircraft", "cub200")
@@ -161,7 +161,7 @@ RECIPES: dict[str, Recipe] = {
     "best": Recipe(
         "AMBER, HALO and the methods that are closest to them",
         "beyond the paper",
-        grid("cifar100", "cub200", "glyphs", rows=BEST),
+        best,
         (
             Numbers(FULL, bounds=("joint",), reference="halo"),
             Forest("AAUC", "halo"),
@@ -224,5 +224,5 @@ RECIPES: dict[str, Recipe] = {
         ),
         (Numbers(("pw_js.group_ends", "A_AUC.-1", "A_last.-1", "F_last.-1")),),
     ),
-    "dataset_stats": Recipe("The data sets and their trees", "Table 5", lambda scale: [], (Statistics(),)),
+    "dataset_stats": Recipe("The data sets and their trees", "Table 5", lambda basis: [], (Statistics(),)),
 }

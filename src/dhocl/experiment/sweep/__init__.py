@@ -6,27 +6,28 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import torch
 
-from dhocl import data
 from dhocl.core.errors import InputError, check_choice, check_least
-from dhocl.core.taxonomy import UNKNOWN
-from dhocl.data import Selection, Source
-from dhocl.experiment.recipes import BASES, OPTIONAL, RECIPES, SEEDS, UNNAMED, Scale, Statistics, find_recipe
+from dhocl.experiment.recipes import SEEDS, Scale
 from dhocl.experiment.sweep.events import Begun, Ended, Event, Underway
-from dhocl.experiment.sweep.folder import Job, PlannedRun, Statistic, SweepFolder, cells_of
+from dhocl.experiment.sweep.folder import Job, SweepFolder
+from dhocl.experiment.sweep.naming import portable
+from dhocl.experiment.sweep.plan import Call, PlannedRun
+from dhocl.experiment.sweep.planning import prepare
 from dhocl.experiment.sweep.work import FAILED, cores, places
 
 __all__ = [
     "FAILED",
     "Begun",
+    "Call",
     "Ended",
     "Event",
     "Job",
     "PlannedRun",
     "SweepFolder",
     "Underway",
+    "portable",
     "prepare",
     "start",
     "sweep",
@@ -61,7 +62,8 @@ def sweep(
         seeds: number of seeds; default 1, 2, 3 or 5, depending on the scale.
         first_seed: seeds count from here.
         methods: only runs of these methods now; default all. Other runs of the recipes can follow later.
-        datasets: only runs on these data sets now, likewise. The others need not be there.
+        datasets: runs on these data sets instead of all those of the scale, which need not be there. Any data set will
+            do, also `folder` or `module:function`.
         data: folder with the archives of the data sets.
         backbones: for rows of recipes that do not name one: `backbones` takes any number, `imagenet_h` needs one.
         engine: "local" for processes on this machine, "ray" for tasks on a Ray cluster.
@@ -87,88 +89,6 @@ def sweep(
     jobs = prepare(Path(folder), recipes, size, each, place, backbones, methods, datasets)
     events = start(jobs, engine, workers, address)
     return [event.job for event in events if isinstance(event, Ended) and event.problem]
-
-
-def prepare(
-    folder: Path,
-    recipes: Sequence[str],
-    scale: Scale,
-    seeds: Sequence[int],
-    place: Path | None,
-    backbones: Sequence[str] = (),
-    methods: Sequence[str] = (),
-    datasets: Sequence[str] = (),
-) -> list[Job]:
-    """Plan the recipes in a folder. Returns the runs that are not finished, without duplicates.
-
-    Only those of these methods and on these data sets, if any are named.
-
-    InputError if data or a backbone is missing, before anything is written.
-    """
-    names = list(RECIPES) if list(recipes) == ["all"] else list(recipes)
-    unnamed = {
-        cell.row: name for name in names for cell in find_recipe(name).cells(scale) if cell.config.backbone == UNNAMED
-    }
-    needed = [name for row, name in unnamed.items() if OPTIONAL not in row]
-    if needed and len(backbones) != 1:
-        raise InputError(
-            f"{needed[0]} at this scale needs one backbone, not trained on ImageNet (in the paper: trained on "
-            "iNaturalist 2018): give it as `backbone` hub:FOLDER"
-        )
-    if backbones and not unnamed:
-        raise InputError("`backbone`: these recipes at this scale have their own backbones, leave it out")
-    cells = [cell for name in names for cell in cells_of(name, scale, backbones)]
-    sets = {cell.config.dataset: cell.config for cell in cells}
-    for method in methods:
-        check_choice("method", method, sorted({cell.config.method for cell in cells}))
-    for name in datasets:
-        check_choice("dataset", name, sorted(sets))
-    for name, config in sets.items():
-        if datasets and name not in datasets:
-            continue
-        if name != "glyphs" and place is None:
-            raise InputError(f"these recipes at this scale need {name}: give its folder as `data`")
-        data.check(name, Selection(place, config.image_size))
-    jobs: dict[str, Job] = {}
-    for name in names:
-        shown = statistics(scale, place) if Statistics() in find_recipe(name).exhibits else ()
-        for job in SweepFolder(folder).plan(name, scale, seeds, place, backbones, shown):
-            jobs[job.folder.name] = job
-    return [
-        job
-        for job in jobs.values()
-        if (not methods or job.config.method in methods)
-        and (not datasets or job.config.dataset in datasets)
-        and not job.finished
-    ]
-
-
-def statistics(scale: Scale, place: Path | None) -> list[Statistic]:
-    """Of the data sets of a scale; for one that is not found, the error message."""
-    found = []
-    for name, base in BASES[scale].items():
-        try:
-            found.append(describe(data.check(name, Selection(place, base.get("image_size")))))
-        except InputError as missing:
-            found.append({"name": name, "missing": str(missing)})
-    return found
-
-
-def describe(source: Source) -> Statistic:
-    """Sizes, levels, and whether images and tree are balanced."""
-    nodes, tree = source.train.nodes, source.tree
-    counts = np.unique(nodes, return_counts=True)[1]
-    paths = tree.paths.numpy()[np.unique(nodes)]
-    return {
-        "name": source.name,
-        "train": len(nodes),
-        "test": len(source.test.nodes),
-        "levels": list(source.levels),
-        "classes": list(tree.widths.values()),
-        "fewest": int(counts.min()),  # images of a class
-        "most": int(counts.max()),
-        "even": bool((paths != UNKNOWN).all()),  # every leaf has a class at every level
-    }
 
 
 def start(jobs: Sequence[Job], engine: str, workers: int, address: str | None) -> Iterator[Event]:
