@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dhocl.service import access, connections, live
+from dhocl.service import arriving, connections, live
 from tests.helpers.serving import NEW, Client, started, until
 
 EVENTS = b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -70,7 +70,7 @@ def test_headers_have_a_time_limit_that_single_bytes_do_not_extend(
 
 
 def test_a_body_that_drips_ends_with_408(fresh: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "PATIENCE", 0.5)
+    monkeypatch.setattr(arriving, "PATIENCE", 0.5)
     monkeypatch.setattr(connections, "REQUEST", 1.0)
     with connected(fresh) as line:
         line.sendall(HEAD)
