@@ -22,6 +22,7 @@ from dhocl.service.predictor import Predictor
 from dhocl.service.schema import problems
 from dhocl.service.served import Asked, Snapshot, as_array
 from dhocl.service.together import Together
+from dhocl.service.turns import BusyError
 
 MOST = 100  # classes per rank in a prediction
 NAMES = 1000  # of a list of classes that may be predicted
@@ -95,9 +96,11 @@ def add_predicting(app: FastAPI, service: Predictor) -> Predicting:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Statuses of images and names that are refused."""
+    """Statuses of images and names that are refused, and of images that wait too long."""
     try:
         yield
+    except BusyError:
+        raise HTTPException(429, "too many images wait to be decoded", {"Retry-After": "10"}) from None
     except images.TypeRefusedError as error:
         raise HTTPException(415, str(error)) from None
     except images.SizeRefusedError as error:
