@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Annotated, Any, NamedTuple
 
 import anyio
+from anyio.to_thread import run_sync
 from fastapi import FastAPI, HTTPException, Query, Request
 
 from dhocl.classifier.prediction import FALSE_ALARMS
@@ -49,6 +50,7 @@ class Wanted(NamedTuple):
 
 def add_predicting(app: FastAPI, service: Predictor) -> Predicting:
     decoder = Decoder(service.image_size, service.limits.pixels)
+    searching = anyio.CapacityLimiter(1)  # for names: several threads at once would slow the event loop down
 
     def predictions(requests: list[Wanted]) -> list[Found]:
         found: list[Found] = []
@@ -84,7 +86,7 @@ def add_predicting(app: FastAPI, service: Predictor) -> Predicting:
         if not len(snapshot.taxonomy):
             raise HTTPException(409, "nothing is learned yet: post observations first")
         with refusals():
-            restriction = restrict(snapshot.taxonomy, service.ranks, within, among)
+            restriction = await run_sync(restrict, snapshot.taxonomy, service.ranks, within, among, limiter=searching)
             asked = Asked(len(pixels), confidence, top, decode, restriction, false_alarms)
             found = await predicted(Wanted(snapshot, pixels, asked))
             if isinstance(found, InputError):
