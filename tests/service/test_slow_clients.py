@@ -105,6 +105,21 @@ def test_listeners_that_never_read_are_disconnected(fresh: Client, monkeypatch: 
         until(lambda: fresh.service.live.listeners == 0, 60)
 
 
+def test_100_listeners_that_never_read_do_not_keep_others_out(tmp_path: Path) -> None:
+    guaranteed = {"live.GUARANTEED": 10.0}
+    with (
+        started("--model", tmp_path / "m", *NEW, constants=guaranteed) as (_, client),
+        many_connected(client, 100, EVENTS),
+    ):
+
+        def listens() -> bool:
+            with client.stream("GET", "/events") as stream:
+                return stream.status_code == 200 and next(stream.iter_lines()) == ": welcome"
+
+        until(lambda: not listens(), 10)
+        until(listens, 60)
+
+
 def test_silent_listeners_make_room_for_others(fresh: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "LISTENERS", 5)
     with many_connected(fresh, 5, EVENTS) as lines:
