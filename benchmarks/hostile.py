@@ -2,9 +2,13 @@
 
     python benchmarks/hostile.py [--minutes 10] [--out FILE]
 
-Attackers keep connections silent, send headers and bodies byte by byte, never read events, and post images and JSON
-that cost much. Valid clients learn, predict and read meanwhile. Printed are the latency of valid requests, the number
-of responses by status, and the memory of the service by minute.
+Attackers keep connections silent, send headers and bodies byte by byte, stall near the end of the largest bodies, never
+read events, and post images and JSON that cost much. Valid clients learn, predict and read meanwhile, also with
+photographs of 12 megapixels. Printed are the latency of valid requests, the number of responses by status, and the
+memory of the service by minute.
+
+The exit code is 1, and a line says why, if a valid request failed, a response was a 5xx, the p99 of valid requests is
+above 1 s, or memory grew by more than a quarter: at the end, compared with the most of the first third.
 """
 
 from __future__ import annotations
@@ -34,7 +38,13 @@ from rich.console import Console
 from server import Server
 
 VALID_EVERY = 0.25  # seconds between the requests of a valid client
+LARGE_EVERY = 1.0  # the same, with large photographs
 SILENT, LISTENERS = 60, 30
+STALLED = 8  # bodies, which would take all memory for bodies
+STALLED_EVERY = 15.0  # seconds until a client sends the next one, of 34 MB
+LARGEST = 32 * 2**20  # bytes of a body
+SLOWEST = 1000  # milliseconds of the p99 of valid requests
+GROWTH = 1.25  # of memory
 JSON = {"Content-Type": "application/json"}
 
 
@@ -137,6 +147,9 @@ def attack(clients: Clients, images: dict[str, bytes]) -> None:
     ):
         for _ in range(LISTENERS):
             clients.repeat(lambda _, start=start, piece=piece: drip(address, start, piece))
+    stalled = post.replace(b"900000", b"%d" % LARGEST) + bytes(LARGEST - 100)
+    for _ in range(STALLED):
+        clients.repeat(lambda _: drip(address, stalled, b" "), every=STALLED_EVERY)
     for content in images.values():
         files = {"image": ("x", content)}
         clients.repeat(lambda client, files=files: client.post("/predict", files=files), every=0.5)
@@ -156,7 +169,7 @@ def attack(clients: Clients, images: dict[str, bytes]) -> None:
     clients.repeat(lambda client: client.post("/taxonomy", content=b"{}", headers={"Origin": "http://[::1"}), every=0.2)
 
 
-def use(clients: Clients, photos: list[bytes]) -> None:
+def use(clients: Clients, photos: list[bytes], large: bytes) -> None:
     rng = np.random.default_rng(0)
 
     def observe(client: httpx.Client) -> httpx.Response:
@@ -174,6 +187,12 @@ def use(clients: Clients, photos: list[bytes]) -> None:
             "predict",
             VALID_EVERY,
         )
+    files = {"image": ("x.jpg", large)}
+    labelled = {"name": "species 0", "rank": "species"}
+    clients.repeat(lambda client: client.post("/predict", files=files), "predict 12 megapixels", LARGE_EVERY)
+    clients.repeat(
+        lambda client: client.post("/observations", files=files, data=labelled), "observe 12 megapixels", LARGE_EVERY
+    )
     for path in ("/health", "/metrics", "/taxonomy", "/observations/recent?n=20"):
         clients.repeat(lambda client, path=path: client.get(path), f"GET {path.partition('?')[0]}", VALID_EVERY)
 
@@ -183,6 +202,7 @@ def main(
     out: Annotated[Path | None, typer.Option(help="Also write the numbers as JSON.")] = None,
 ) -> None:
     photos, images = photographs(32), bombs()
+    (large,) = photographs(1, width=4000, height=3000)
     with tempfile.TemporaryDirectory() as folder, Console(stderr=True).status(f"attacking for {minutes:g} minutes"):
         server = Server(Path(folder) / "model", "--levels", "kind,species", "--image-size", 64)
         with httpx.Client(base_url=server.address, timeout=60) as client:
@@ -191,7 +211,7 @@ def main(
             while client.get("/metrics").json()["learned"] < 1:
                 time.sleep(0.1)
         clients = Clients(server.address, 60 * minutes)
-        use(clients, photos)
+        use(clients, photos, large)
         attack(clients, images)
         memory = []
         while clients.running:
@@ -213,6 +233,24 @@ def main(
     print(json.dumps(report, indent=1))
     if out:
         out.write_text(json.dumps(report, indent=1) + "\n")
+    if found_wrong := problems(report):
+        Console(stderr=True).print("; ".join(found_wrong))
+        raise typer.Exit(1)
+
+
+def problems(report: dict[str, Any]) -> list[str]:
+    """What the service must not do under attack, and did."""
+    statuses, memory = report["statuses"], report["memory_mb"]
+    failed = {what: count for what, count in statuses.items() if what.startswith("valid") and " 2" not in what}
+    broken = {what: count for what, count in statuses.items() if " 5" in what}
+    slow = {what: figures["p99_ms"] for what, figures in report["valid"].items() if figures["p99_ms"] > SLOWEST}
+    early = max(memory[: max(1, len(memory) // 3)])
+    grown = memory[-1] > GROWTH * early
+    return [
+        *(f"{count} responses: {what}" for what, count in {**failed, **broken}.items()),
+        *(f"{what}: p99 is {milliseconds} ms" for what, milliseconds in slow.items()),
+        *([f"memory grew from {early} to {memory[-1]} MB"] if grown else []),
+    ]
 
 
 if __name__ == "__main__":

@@ -38,13 +38,13 @@ CLIENTS = 2  # that post, and that predict
 BATCH = 32
 
 
-def photographs(count: int, seed: int = 0) -> list[bytes]:
+def photographs(count: int, seed: int = 0, width: int = 500, height: int = 375) -> list[bytes]:
     """JPEGs that resemble photographs: smooth colours with noise."""
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(count):
-        coarse = Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize((500, 375))
-        grain = rng.normal(0, 8, (375, 500, 3))
+        coarse = Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize((width, height))
+        grain = rng.normal(0, 8, (height, width, 3))
         array = (np.asarray(coarse) + grain).clip(0, 255).astype(np.uint8)
         file = BytesIO()
         Image.fromarray(array).save(file, "JPEG", quality=90)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dhocl import Classifier, InputError, Taxonomy
+from dhocl.classifier import restriction
 from dhocl.classifier.files import predict_files
 from dhocl.classifier.prediction import name_predictions
 from dhocl.classifier.restriction import Allowed, restrict
@@ -183,3 +184,13 @@ def test_a_classifier_predicts_inside(tmp_path: Path) -> None:
     assert [each.path["species"] for each in classifier.predict(paths, among=["crow"])] == ["crow"] * 4
     again = [each.prediction for each in predict_files(classifier, paths, within="fish", top=4)]
     assert again == found
+
+
+def test_a_name_is_compared_with_a_bounded_number_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree, compared = Taxonomy(), []
+    for number in range(2 * restriction.COMPARED):
+        tree.add(Label(f"Corvus {number}", 2))
+    monkeypatch.setattr(restriction, "nearest", lambda name, others, least: compared.extend(others))
+    with pytest.raises(InputError, match="no such class"):
+        restrict(tree, LEVELS, within="Corvus corax")
+    assert len(compared) == restriction.COMPARED

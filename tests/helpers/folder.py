@@ -1,12 +1,13 @@
-"""Write the folder of a small service, to be opened by later versions: `python -m tests.helpers.folder DIR`.
+"""Write the folder of a small service, to be opened by later versions: `python -m tests.helpers.folder DIR QUEUED`.
 
-Make one whenever `checkpoint.FORMAT` or the `VERSION` of the journal changes. Keep the earlier ones in
-tests/data/folders.
+QUEUED is a copy whose service was killed while entries were queued. Make both whenever `checkpoint.FORMAT` or the
+`VERSION` of the journal changes. Keep the earlier ones in tests/data/folders and tests/data/queued.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 import sys
 from contextlib import closing
@@ -20,7 +21,7 @@ from dhocl.service.journal import Post
 from dhocl.service.keeper import Pace
 from dhocl.service.served import Asked
 from dhocl.service.service import Service
-from tests.helpers.serving import TREE, as_post, examples, leave
+from tests.helpers.serving import TREE, as_post, examples, leave, post, started
 
 EXAM, _ = exam()  # ten images of each leaf
 
@@ -47,6 +48,17 @@ def write(folder: Path) -> None:
     _shrink(folder)
 
 
+def queue(folder: Path) -> None:
+    """Kill its service while entries 30 to 36 are queued: six observations and the deletion of the first of them."""
+    with started("--model", folder, constants={"engine.LINGER": 600.0}) as (process, client):
+        post(client, examples(6, seed=5)).raise_for_status()
+        client.delete("/observations/30").raise_for_status()
+        process.kill()
+    (folder / "expected.json").unlink()
+    (folder / "lock").unlink()
+    (folder / "journal.sqlite-shm").unlink()  # an index of the -wal file, which is made again
+
+
 def expected(predictions: list[dict[str, Any]]) -> list[dict[str, float]]:
     """Name -> probability along the path of each image."""
     return [{node["name"]: round(node["probability"], 4) for node in found["path"]} for found in predictions]
@@ -61,4 +73,6 @@ def _shrink(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    applied, queued = map(Path, sys.argv[1:])
+    write(applied)
+    queue(Path(shutil.copytree(applied, queued)))

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
@@ -165,14 +165,22 @@ START = "from dhocl.cli import main; main()"
 NEW = ["--levels", "kind,species", "--backbone", "tiny", "--image-size", "32"]
 
 
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-c", START, "serve", *map(str, arguments)]
+def command(*arguments: object, constants: Mapping[str, float] | None = None) -> list[str]:
+    """`constants`: other values for constants of the service, such as {"live.GUARANTEED": 1.0}."""
+    changes = "".join(
+        f"import dhocl.service.{name.partition('.')[0]}; dhocl.service.{name} = {value}; "
+        for name, value in (constants or {}).items()
+    )
+    return [sys.executable, "-c", changes + START, "serve", *map(str, arguments)]
 
 
 @contextmanager
-def started(*arguments: object, port: int = 0, **more: Any) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+def started(
+    *arguments: object, port: int = 0, constants: Mapping[str, float] | None = None, **more: Any
+) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
     """`more`: arguments of Popen, such as `stderr`."""
-    process = subprocess.Popen(command(*arguments, "--port", port), stdout=subprocess.PIPE, text=True, **more)
+    given = command(*arguments, "--port", port, constants=constants)
+    process = subprocess.Popen(given, stdout=subprocess.PIPE, text=True, **more)
     try:
         assert process.stdout is not None
         told = (line for line in process.stdout if line.startswith("dhocl: "))  # Ray may write lines of its own

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from dhocl.core.errors import InputError
-from dhocl.service import access
+from dhocl.service import access, arriving
 from dhocl.service.access import read_token
 from tests.helpers.serving import examples, post, running
 
@@ -129,7 +129,7 @@ def test_without_a_token_only_this_machine_by_its_own_name(tmp_path: Path) -> No
 
 
 def test_bodies_held_at_once_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "HELD", 0)
+    monkeypatch.setattr(arriving, "HELD", 0)
     with running(tmp_path / "m") as client:
         answer = post(client, examples(1))
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")

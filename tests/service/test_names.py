@@ -1,9 +1,13 @@
+"""Names through a process of its own."""
+
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from tests.helpers.serving import examples, post
+from tests.helpers.serving import NEW, examples, post, started
 
 INVISIBLE = [
     "ro\u200bbin",
@@ -32,15 +36,21 @@ NEEDED = [
 ]
 
 
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with started("--model", tmp_path_factory.mktemp("names") / "m", *NEW) as (_, client):
+        yield client
+
+
 @pytest.mark.parametrize("name", INVISIBLE, ids=ascii)
-def test_invisible_names_are_refused(taught: httpx.Client, name: str) -> None:
-    answer = post(taught, [(examples(1)[0][0], name, "species")])
+def test_invisible_names_are_refused(served: httpx.Client, name: str) -> None:
+    answer = post(served, [(examples(1)[0][0], name, "species")])
     assert (answer.status_code, "not allowed in a name" in answer.json()["detail"]) == (422, True)
     revision = {"kind": "rename", "class": {"name": "bird", "rank": "kind"}, "to": name}
-    assert taught.post("/taxonomy", json=revision).status_code == 422
+    assert served.post("/taxonomy", json=revision).status_code == 422
 
 
 @pytest.mark.parametrize("name", NEEDED, ids=ascii)
-def test_joiners_that_a_script_needs_are_kept(taught: httpx.Client, name: str) -> None:
-    assert post(taught, [(examples(1)[0][0], name, "species")]).status_code == 202
-    assert taught.get("/observations/recent?n=1").json()[0]["name"] == name
+def test_joiners_that_a_script_needs_are_kept(served: httpx.Client, name: str) -> None:
+    assert post(served, [(examples(1)[0][0], name, "species")]).status_code == 202
+    assert served.get("/observations/recent?n=1").json()[0]["name"] == name

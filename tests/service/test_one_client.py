@@ -41,7 +41,7 @@ def test_all_decodes_share_one_budget_of_memory(tmp_path: Path) -> None:
                 return post(own, [(SMALL, "void", "kind")]).status_code
 
         with ThreadPoolExecutor(12) as clients:
-            assert set(clients.map(code, range(12))) <= {200, 202, 409}
+            assert set(clients.map(code, range(12))) <= {200, 202, 409, 429}
         settled(client)
         assert peak(process.pid) - before < 700
 
@@ -58,3 +58,14 @@ def test_a_jpeg_of_thousands_of_scans_is_refused_before_it_is_decoded(tmp_path: 
             assert post(client, [(slow, "void", "kind")]).status_code == 413
         assert spent(process.pid) - before < 5
         assert post(client, [(usual, "void", "kind")]).status_code == 202
+
+
+def test_a_jpeg_whose_header_claims_too_many_pixels_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    usual = encoded(np.zeros((8, 8, 3), dtype=np.uint8), "JPEG")
+    side = usual.index(b"\xff\xc0") + 5  # of the frame header: height, then width
+    huge = usual[:side] + (60_000).to_bytes(2, "big") * 2 + usual[side + 4 :]
+    with started("--model", tmp_path / "m", *NEW) as (process, client):
+        before = peak(process.pid)
+        for answer in (client.post("/predict", files={"image": ("x", huge)}), post(client, [(huge, "void", "kind")])):
+            assert (answer.status_code, "pixels" in answer.json()["detail"]) == (413, True)
+        assert peak(process.pid) - before < 200

@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from dhocl.service import access
+from dhocl.service import arriving
 from dhocl.service.bodies import Limits
 from dhocl.service.engine import Engine
 from tests.helpers.serving import applied, encoded, examples, link, names, post, running, settled
@@ -205,7 +205,7 @@ def test_errors_tell_nothing_of_others(taught: httpx.Client) -> None:
 
 
 def test_who_stops_half_way_is_not_waited_for(fresh: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "PATIENCE", 0.2)
+    monkeypatch.setattr(arriving, "PATIENCE", 0.2)
     with socket.create_connection((fresh.base_url.host, fresh.base_url.port or 80), timeout=60) as line:
         head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         line.sendall(head + b"Content-Length: 100\r\n\r\n{")

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dhocl.service import access, connections, live
+from dhocl.service import arriving, connections, live
 from tests.helpers.serving import NEW, Client, started, until
 
 EVENTS = b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -70,7 +70,7 @@ def test_headers_have_a_time_limit_that_single_bytes_do_not_extend(
 
 
 def test_a_body_that_drips_ends_with_408(fresh: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "PATIENCE", 0.5)
+    monkeypatch.setattr(arriving, "PATIENCE", 0.5)
     monkeypatch.setattr(connections, "REQUEST", 1.0)
     with connected(fresh) as line:
         line.sendall(HEAD)
@@ -103,6 +103,21 @@ def test_listeners_that_never_read_are_disconnected(fresh: Client, monkeypatch: 
         for _ in range(200):
             fresh.service.live.send([("metrics", "x" * 100_000)])
         until(lambda: fresh.service.live.listeners == 0, 60)
+
+
+def test_100_listeners_that_never_read_do_not_keep_others_out(tmp_path: Path) -> None:
+    guaranteed = {"live.GUARANTEED": 10.0}
+    with (
+        started("--model", tmp_path / "m", *NEW, constants=guaranteed) as (_, client),
+        many_connected(client, 100, EVENTS),
+    ):
+
+        def listens() -> bool:
+            with client.stream("GET", "/events") as stream:
+                return stream.status_code == 200 and next(stream.iter_lines()) == ": welcome"
+
+        until(lambda: not listens(), 10)
+        until(listens, 60)
 
 
 def test_silent_listeners_make_room_for_others(fresh: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Folders of earlier versions: they open, predict what they predicted, and go on learning.
 
-tests/data/folders has one for each pair of `checkpoint.FORMAT` and the journal's `VERSION`, named after them.
+tests/data/folders has one for each pair of `checkpoint.FORMAT` and the journal's `VERSION`, named after them. In
+tests/data/queued, the service was killed before it applied its last entries.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from dhocl import Classifier, InputError
 from dhocl.core import checkpoint
 from dhocl.service import journal_format
 from tests.helpers.folder import EXAM, expected, write
-from tests.helpers.serving import TREE, encoded, examples, names, opened, post, started, until
+from tests.helpers.serving import TREE, applied, encoded, examples, names, opened, post, started, until
 
 KEPT = Path(__file__).parents[1] / "data" / "folders"
 FOLDERS = sorted(KEPT.iterdir())
+QUEUED = sorted((KEPT.parent / "queued").iterdir())
 CURRENT = f"format-{checkpoint.FORMAT}-journal-{journal_format.VERSION}"
 
 
@@ -59,8 +61,22 @@ def test_it_is_loaded_and_learns_on(folder: Path) -> None:
     assert "wren" in [label.name for label in classifier.taxonomy.labels]
 
 
+@pytest.mark.parametrize("kept", QUEUED, ids=lambda path: path.name)
+def test_queued_entries_are_applied(kept: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(kept, tmp_path / "m")
+    with started("--model", folder) as (_, client):
+        assert applied(client, range(30, 37)) == ["done"] * 7
+        until(lambda: client.get("/entries/36").json()["erased"])
+        found = {each["number"]: (each["name"], each["rank"]) for each in client.get("/observations/recent").json()}
+        assert found.items() >= {number: given[1:] for number, given in enumerate(examples(6, seed=5)[1:], 31)}.items()
+        assert 30 not in found
+
+
 def test_the_current_version_is_among_them() -> None:
-    assert CURRENT in [path.name for path in FOLDERS], f"python -m tests.helpers.folder tests/data/folders/{CURRENT}"
+    kept = [[path.name for path in folders] for folders in (FOLDERS, QUEUED)]
+    assert all(CURRENT in names for names in kept), (
+        f"python -m tests.helpers.folder tests/data/folders/{CURRENT} tests/data/queued/{CURRENT}"
+    )
 
 
 def test_the_kept_folder_can_be_made_again(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,11 +16,12 @@ from dhocl.core.decode import known_paths
 from dhocl.core.errors import InputError
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.data.checklist import Listed, parse_name, read_checklist
-from dhocl.data.spelling import key, nearest
+from dhocl.data.spelling import ends, key, nearest
 
 logger = logging.getLogger(__name__)
 
 SHOWN = 3  # unknown names in a message
+COMPARED = 1000  # known names; a request must not take seconds, however many there are
 ALIKE = 0.8  # ratio of `SequenceMatcher` from which on a name is suggested for an unknown one
 
 
@@ -120,7 +122,7 @@ def _clade(text: str, taxonomy: Taxonomy, levels: Sequence[str]) -> int:
         ranks = [levels[taxonomy.labels[node].level] for node in found]
         raise InputError(f"`within` {text} is a {' and a '.join(ranks)}: write {ranks[0]}:{name}")
     if not found:
-        near = nearest(name, (label.name for label in taxonomy), ALIKE)
+        near = _similar(name, taxonomy)
         raise InputError(f"`within` {text}: no such class" + (f"; did you mean {near}?" if near else ""))
     return found[0]
 
@@ -129,6 +131,13 @@ def _nodes(name: str, level: int | None, taxonomy: Taxonomy) -> set[int]:
     """The classes of this name, in any case, with spaces or underscores."""
     nodes = taxonomy.derived("nodes by name", lambda: _by_name(taxonomy)).get(key(name), ())
     return {taxonomy.accepted(node) for node in nodes if level in (None, taxonomy.labels[node].level)}
+
+
+def _similar(name: str, taxonomy: Taxonomy) -> str | None:
+    """The most similar known name, if it is similar enough and begins or ends alike."""
+    own = set(ends(name))
+    alike = (label.name for label in taxonomy if not own.isdisjoint(ends(label.name)))
+    return nearest(name, islice(alike, COMPARED), ALIKE)
 
 
 def _by_name(taxonomy: Taxonomy) -> dict[str, list[int]]:
@@ -149,7 +158,7 @@ def _unknown(names: Sequence[str], total: int, taxonomy: Taxonomy) -> str:
     """One line about the names that the model does not know."""
     shown = []
     for name in names[:SHOWN]:
-        near = nearest(name, (label.name for label in taxonomy), ALIKE)
+        near = _similar(name, taxonomy)
         shown.append(f"{name!r} (is it {near!r}?)" if near else repr(name))
     more = ", ..." if len(names) > SHOWN else ""
     return f"{len(names)} of {total} names are not known to the model: {', '.join(shown)}{more}"

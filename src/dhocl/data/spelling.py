@@ -33,14 +33,14 @@ def questions(labels: Mapping[Label, int], known: Iterable[Label], levels: Seque
     alike: defaultdict[tuple[int, str], list[Label]] = defaultdict(list)  # level and end of a name -> labels
     for label in {*there, *labels}:
         at[key(label.name)] |= {label.level} if label in there else set()
-        for end in _ends(label.name):
+        for end in ends(label.name):
             alike[label.level, end].append(label)
     counts = Counter(labels) + Counter(dict.fromkeys(there, 1_000_000_000))
     for label, count in labels.items():
         if label in there:
             continue
         start = f"{label.name!r} ({levels[label.level]}, images: {count}) is new"
-        alike_here = {other for end in _ends(label.name) for other in alike[label.level, end]}
+        alike_here = {other for end in ends(label.name) for other in alike[label.level, end]}
         others = sorted(other.name for other in alike_here if _before(other, label, counts))
         if (near := nearest(label.name, others)) is not None:
             yield f"{start}: is it {near!r}?"
@@ -66,7 +66,7 @@ def nearest(name: str, others: Iterable[str], least: float = ALIKE) -> str | Non
     return found
 
 
-def _ends(name: str) -> tuple[str, str]:
+def ends(name: str) -> tuple[str, str]:
     """Beginning and end, marked as such. A mistake leaves one of them intact, so that few names are compared."""
     written = key(name)
     return f"{written[:END]}...", f"...{written[-END:]}"

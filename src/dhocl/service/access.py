@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dhocl.core.errors import InputError
+from dhocl.service.arriving import Bodies
 
 OPEN = {"/", "/docs", "/health", "/openapi.json"}  # never need a token: they reveal nothing that was learned
 SECRET = {"/checkpoint"}  # need the token if there is one: they hold what was learned from, too
@@ -25,9 +25,6 @@ SHORTEST = 16  # characters of a token
 ASKING = {"/predict", "/examples"}  # they read, but with a body
 IMAGES = {"/observations", "/predict", "/images", "/examples"}  # routes whose bodies contain images
 SMALL = 2**16  # bytes of any other body
-HELD = 8  # limit of all request bodies in memory, in bodies of the largest size
-PATIENCE = 30.0  # seconds for a body, and one more for every SLOWEST bytes
-SLOWEST = 20_000
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -68,7 +65,7 @@ class Guard:
         self._token = token
         self._protect_reading = protect_reading
         self._most = most_bytes
-        self._held = 0
+        self._bodies = Bodies(most_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -82,38 +79,15 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        most = self._limit(scope)
-        began, taken, complete = asyncio.get_running_loop().time(), 0, False
-
-        async def limited() -> Message:
-            nonlocal taken, complete
-            if complete:  # the next message is the end of the connection
-                return await receive()
-            try:
-                async with asyncio.timeout_at(began + PATIENCE + taken / SLOWEST):
-                    message = await receive()
-            except TimeoutError:
-                raise HTTPException(408, "the body arrives too slowly") from None
-            complete = not message.get("more_body", False)
-            size = len(message.get("body", b""))
-            taken += size
-            self._held += size
-            if taken > most:
-                raise HTTPException(413, f"the request has more than {most} bytes")
-            if self._held > HELD * self._most:
-                raise HTTPException(429, "too many requests at once", {"Retry-After": "1"})
-            return message
-
         try:
             self._check(scope, Headers(scope=scope))
-            await self._app(scope, limited, send_with_headers)
+            with self._bodies.arriving(receive, self._limit(scope)) as body:
+                await self._app(scope, body.receive, send_with_headers)
         except HTTPException as problem:
             answer = JSONResponse({"detail": problem.detail}, problem.status_code, problem.headers)
             await answer(scope, receive, send_with_headers)
         except ClientDisconnect:  # nobody is left to answer
             pass
-        finally:
-            self._held -= taken
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         host = headers.get("host", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from anyio.to_thread import run_sync
 from fastapi import FastAPI, HTTPException, Query
 
 from dhocl.service import schema
@@ -22,7 +23,7 @@ def add_correcting(app: FastAPI, service: Service, accept: Accept) -> None:
     journal = service.journal
 
     async def correct(number: int, content: dict[str, Any]) -> dict[str, Any]:
-        check_correctable(number, service)
+        await run_sync(check_correctable, number, service)
         (accepted,) = await accept(Post("correction", [content], targets=[number]))
         return {"accepted": accepted, "queued": journal.queued}
 
@@ -51,7 +52,7 @@ def add_correcting(app: FastAPI, service: Service, accept: Accept) -> None:
         """Delete all observations of an observer, or with numbers from `first` to `last`, or both; the newest first."""
         if observer is None and first is None and last is None:
             raise HTTPException(422, "give `observer`, `first` or `last`: which observations are to be deleted?")
-        numbers = batch(journal, observer, first or 1, last or LARGEST)
+        numbers = await run_sync(batch, journal, observer, first or 1, last or LARGEST)
         if not numbers:
             raise HTTPException(404, "there are no such observations, or they were deleted or are too old")
         if len(numbers) > service.limits.queue:

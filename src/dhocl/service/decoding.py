@@ -20,6 +20,7 @@ import anyio.to_process
 from dhocl.core.errors import InputError
 from dhocl.service import images
 from dhocl.service.images import SizeRefusedError
+from dhocl.service.turns import Line, Patience
 
 T = TypeVar("T")
 Work = Callable[[bytes, int, int, str], T]
@@ -28,12 +29,13 @@ SMALL = 4_000_000  # pixels; larger images wait for one another, and small ones 
 SMALL_AT_ONCE = 2
 MEMORY = 768 * 2**20  # bytes of a process; an image of 25 megapixels takes up to about 400
 SECONDS = 5  # of processor time for an image
+WAIT = 10.0  # seconds that a request may wait for its turns
 PAUSE = 0.5  # seconds before another attempt
 PATIENCE = 60.0  # seconds until an answer must be there, on a busy machine
 
 
 class Decoder:
-    """Decodes images in turn: small ones in the order in which they were given, and large ones.
+    """Decodes images in turn: small ones in the order in which they were given, large ones by their bytes.
 
     Args:
         size: side in pixels of the images that the model learns.
@@ -43,8 +45,8 @@ class Decoder:
     def __init__(self, size: int, most: int) -> None:
         self._size = size
         self._most = most
-        self._small = anyio.CapacityLimiter(SMALL_AT_ONCE)
-        self._large = anyio.CapacityLimiter(1)
+        self._small = Line(SMALL_AT_ONCE)
+        self._large = Line(1)
         self._processes = anyio.CapacityLimiter(SMALL_AT_ONCE + 1)  # nobody waits for it: whoever has a turn gets one
 
     async def start(self) -> None:
@@ -56,7 +58,7 @@ class Decoder:
         await anyio.to_process.run_sync(os.getpid, limiter=self._processes)
 
     async def decode(self, contents: list[bytes]) -> list[images.Decoded]:
-        """InputError if one of them is refused."""
+        """InputError if one of them is refused, BusyError if they wait too long for their turns."""
         return await self._each(images.decode, contents)
 
     async def pixels(self, contents: list[bytes]) -> list[bytes]:
@@ -65,16 +67,17 @@ class Decoder:
 
     async def _each(self, work: Work[T], contents: list[bytes]) -> list[T]:
         """One at a time, so that requests with many or slow images let others through."""
-        return [await self._one(work, content, f"image {place}") for place, content in enumerate(contents)]
+        patience = Patience(WAIT)
+        return [await self._one(work, content, f"image {place}", patience) for place, content in enumerate(contents)]
 
-    async def _one(self, work: Work[T], content: bytes, what: str) -> T:
-        async with self._small:
+    async def _one(self, work: Work[T], content: bytes, what: str, patience: Patience) -> T:
+        async with self._small.turn(patience):
             try:
                 return await self._run(work, content, min(SMALL, self._most), what)
             except SizeRefusedError:
                 if self._most <= SMALL:
                     raise
-        async with self._large:
+        async with self._large.turn(patience, len(content)):  # a few bytes that claim many pixels wait for photographs
             return await self._run(work, content, self._most, what)
 
     async def _run(self, work: Work[T], content: bytes, most: int, what: str, again: bool = True) -> T:

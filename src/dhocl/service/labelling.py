@@ -107,9 +107,9 @@ def add_labelling(app: FastAPI, service: Service, predicting: Predicting, accept
     )
     async def unlabel(number: Number) -> dict[str, Any]:
         """Forget an observation. Its image goes back to the pool, in the transaction that accepts this."""
-        check_correctable(number, service)
+        await run_sync(check_correctable, number, service)
         accepted = await accept(Post("correction", [{"kind": "delete"}], targets=[number], back=limits.pool))
-        entry = service.journal.entry(accepted[0]) if accepted else None
+        entry = await run_sync(service.journal.entry, accepted[0]) if accepted else None
         if entry is None:
             raise HTTPException(410, f"observation {number} is deleted")
         catching_up.start()

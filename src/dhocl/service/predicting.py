@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Annotated, Any, NamedTuple
 
 import anyio
+from anyio.to_thread import run_sync
 from fastapi import FastAPI, HTTPException, Query, Request
 
 from dhocl.classifier.prediction import FALSE_ALARMS
@@ -22,6 +23,7 @@ from dhocl.service.predictor import Predictor
 from dhocl.service.schema import problems
 from dhocl.service.served import Asked, Snapshot, as_array
 from dhocl.service.together import Together
+from dhocl.service.turns import BusyError
 
 MOST = 100  # classes per rank in a prediction
 NAMES = 1000  # of a list of classes that may be predicted
@@ -48,6 +50,7 @@ class Wanted(NamedTuple):
 
 def add_predicting(app: FastAPI, service: Predictor) -> Predicting:
     decoder = Decoder(service.image_size, service.limits.pixels)
+    searching = anyio.CapacityLimiter(1)  # for names: several threads at once would slow the event loop down
 
     def predictions(requests: list[Wanted]) -> list[Found]:
         found: list[Found] = []
@@ -83,7 +86,7 @@ def add_predicting(app: FastAPI, service: Predictor) -> Predicting:
         if not len(snapshot.taxonomy):
             raise HTTPException(409, "nothing is learned yet: post observations first")
         with refusals():
-            restriction = restrict(snapshot.taxonomy, service.ranks, within, among)
+            restriction = await run_sync(restrict, snapshot.taxonomy, service.ranks, within, among, limiter=searching)
             asked = Asked(len(pixels), confidence, top, decode, restriction, false_alarms)
             found = await predicted(Wanted(snapshot, pixels, asked))
             if isinstance(found, InputError):
@@ -95,9 +98,11 @@ def add_predicting(app: FastAPI, service: Predictor) -> Predicting:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Statuses of images and names that are refused."""
+    """Statuses of images and names that are refused, and of images that wait too long."""
     try:
         yield
+    except BusyError:
+        raise HTTPException(429, "too many images wait to be decoded", {"Retry-After": "10"}) from None
     except images.TypeRefusedError as error:
         raise HTTPException(415, str(error)) from None
     except images.SizeRefusedError as error:

@@ -1,0 +1,104 @@
+"""Request bodies while they arrive: limits of their size, their time and the memory of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import anyio
+from starlette.exceptions import HTTPException
+from starlette.types import Message, Receive
+
+HELD = 8  # limit of all bodies in memory, in bodies of the largest size
+PATIENCE = 30.0  # seconds for each STEP of a body
+STEP = 300_000  # bytes
+LONGEST = 600.0  # seconds for a body
+
+
+class Body:
+    """The body of a request.
+
+    Args:
+        receive: of the request.
+        most: bytes.
+        bodies: those in memory.
+    """
+
+    def __init__(self, receive: Receive, most: int, bodies: Bodies) -> None:
+        self._receive = receive
+        self._most = most
+        self._bodies = bodies
+        self._began = self._advanced = anyio.current_time()  # the latter: when the last step was complete
+        self._next = STEP  # bytes that complete the next one
+        self._waiting = anyio.CancelScope()
+        self._makes_room = False
+        self.taken = 0
+        self.complete = False
+
+    async def receive(self) -> Message:
+        """The next message. HTTPException if the body is refused."""
+        if self.complete:  # the next message is the end of the connection
+            return await self._receive()
+        deadline = min(self._advanced + PATIENCE, self._began + LONGEST)
+        with anyio.CancelScope(deadline=deadline) as self._waiting:
+            message = await self._receive()
+        if self._makes_room:
+            raise _too_many()
+        if self._waiting.cancelled_caught:
+            raise HTTPException(408, "the body arrives too slowly")
+        self.complete = not message.get("more_body", False)
+        self._take(len(message.get("body", b"")))
+        return message
+
+    def make_room(self) -> None:
+        """Refuse it. Its memory is free at once."""
+        self._makes_room, self.taken = True, 0
+        self._waiting.cancel()
+
+    @property
+    def waste(self) -> float:
+        """Bytes in memory times the seconds that they have waited for more."""
+        return self.taken * (anyio.current_time() - self._advanced)
+
+    def _take(self, size: int) -> None:
+        self.taken += size
+        if self.taken > self._most:
+            raise HTTPException(413, f"the request has more than {self._most} bytes")
+        if self.taken >= self._next:
+            self._advanced, self._next = anyio.current_time(), self.taken + STEP
+        self._bodies.fit(self)
+
+
+class Bodies:
+    """All bodies in memory. If they are too large together, those that arrive slowly make room.
+
+    Else a few clients that send nearly all of a large body, and then nothing, would keep all others out.
+
+    Args:
+        most: bytes of the largest body.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: set[Body] = set()
+
+    @contextmanager
+    def arriving(self, receive: Receive, most: int) -> Iterator[Body]:
+        """A body of at most `most` bytes. It is in memory until the request is answered."""
+        body = Body(receive, most, self)
+        self._held.add(body)
+        try:
+            yield body
+        finally:
+            self._held.discard(body)
+
+    def fit(self, newest: Body) -> None:
+        while sum(body.taken for body in self._held) > HELD * self._most:
+            slow = max((body for body in self._held if not body.complete), key=lambda body: body.waste, default=newest)
+            if slow is newest:
+                raise _too_many()
+            slow.make_room()
+
+
+def _too_many() -> HTTPException:
+    return HTTPException(429, "too many requests at once", {"Retry-After": "1"})
