@@ -64,6 +64,19 @@ def test_the_largest_state_is_carried_over_a_resume(tmp_path: Path) -> None:
     assert whole * 1e6 > 1.1 * nbytes(state["model"]["learner"])
 
 
+def test_a_checkpoint_without_the_largest_state_is_measured(finished: Record, tmp_path: Path) -> None:
+    """As an earlier version wrote it, just before the end."""
+    folder = tmp_path / "run"
+    shutil.copytree(finished.folder, folder)
+    (folder / "summary.json").unlink()
+    state = checkpoint.load_newest(folder / "checkpoints")
+    assert state is not None
+    del state["run"]["spent"]["state"]
+    checkpoint.save(folder / "checkpoints", state)
+    again = finish(RunConfig(**FINISHED), folder, resume=True)
+    assert again.summary()["state_mb"] == nbytes(state["model"]["learner"]) / 1e6
+
+
 def test_killed_and_resumed_is_the_same(tmp_path: Path) -> None:
     """A real process, SIGKILL at several moments, `--resume`: the same curve bit for bit."""
     more = {"method": "halo", "delay": 3, "vacant": 0.1, "noise": 0.1}

@@ -47,7 +47,7 @@ class Progress(NamedTuple):
 
 
 class Spent:
-    """Time and compute so far, stored in checkpoints."""
+    """Time, compute and memory so far, stored in checkpoints."""
 
     def __init__(self) -> None:
         self.training = 0.0  # seconds
@@ -148,6 +148,7 @@ def _run(
         with usable(record.checkpoints, checkpoint.ADVICE):
             model.load_state_dict(state["model"])
             spent.load_state_dict(state["run"]["spent"])
+            spent.measure(model)  # checkpoints of earlier versions have no measurement
             start, curve = state["run"]["step"], state["run"]["curve"]
 
     finest = len(dataset.levels) - 1
