@@ -1,6 +1,6 @@
 """Effect of the age of rows: AAUC with an age per row minus AAUC with one age for all rows, paired over seeds.
 
-    python benchmarks/row_ages.py --data DIR [--seeds 3] [--samples 6000] [--out runs/row_ages]
+    python benchmarks/row_ages.py --data DIR [--seeds 3] [--samples 6000] [--lr-heads 3e-3] [--out runs/row_ages]
 
 CIFAR-100 at mini scale with `er`, `halo` and `nsce`. With one age, moments of new rows start at zero and are corrected
 by the step count of the oldest row, as torch.optim.AdamW does for a whole parameter. DIR holds the published archive.
@@ -20,6 +20,7 @@ from torch import Tensor
 from dhocl import RunConfig, run_to_end
 from dhocl.experiment.recipes import BASES, Scale
 from dhocl.nn import optim
+from dhocl.nn.learner import TrainSettings
 
 METHODS: dict[str, dict[str, Any]] = {"er": {}, "halo": {}, "nsce": {"every": 500}}
 
@@ -38,6 +39,7 @@ def main(
     data: Annotated[Path, typer.Option(help="Folder of the archive.")] = Path("data"),
     seeds: int = 3,
     samples: int = 6000,
+    lr_heads: float = TrainSettings.lr_heads,
     out: Path = Path("runs/row_ages"),
 ) -> None:
     base = BASES[Scale.mini]["cifar100"] | {"samples": samples, "data": str(data.absolute())}
@@ -46,7 +48,9 @@ def main(
     by_row = optim.adamw_by_row
     for kind, method, seed in track(cells, "runs"):
         optim.adamw_by_row = by_row if kind == "own" else adamw_with_one_age  # type: ignore[assignment]
-        config = RunConfig(method=method, dataset="cifar100", seed=seed, settings=METHODS[method])
+        config = RunConfig(
+            method=method, dataset="cifar100", seed=seed, settings=METHODS[method] | {"lr_heads": lr_heads}
+        )
         result = run_to_end(dataclasses.replace(config, **base), out / f"{kind}-{method}-{seed}")
         numbers[kind, method, seed] = result.summary["AAUC"]
     print("| method |" + "".join(f" seed {seed} |" for seed in range(seeds)) + " mean |")

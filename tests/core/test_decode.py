@@ -113,3 +113,15 @@ def test_what_a_path_leaves_open_is_taken_from_the_level() -> None:
     beliefs = Beliefs(levels, torch.tensor([[0.1, 0.4, 0.5]]), known_paths(tree))  # [1, -1], [0, 0], [-1, 1]
     torch.testing.assert_close(beliefs.marginals()[0], torch.tensor([[0.4 + 0.5 * 0.3, 0.1 + 0.5 * 0.7]]))
     torch.testing.assert_close(beliefs.marginals()[1], torch.tensor([[0.4, 0.5]]) / 0.9)
+
+
+def test_an_empty_tree_has_no_paths() -> None:
+    assert known_paths(Taxonomy()).shape == (0, 0)
+
+
+def test_a_marginal_is_a_number() -> None:
+    tree = balanced_tree(2, 2)
+    beliefs = Beliefs({}, torch.tensor([[0.1, 0.2, 0.3, 0.4]]), known_paths(tree))
+    found = beliefs.marginal(0, 0, 1)
+    assert type(found) is float
+    assert abs(found - 0.7) < 1e-6

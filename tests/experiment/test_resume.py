@@ -20,7 +20,7 @@ from dhocl.core import checkpoint
 from dhocl.core.errors import InputError
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.record import Record
-from dhocl.experiment.run import run, run_to_end
+from dhocl.experiment.run import nbytes, run, run_to_end
 from dhocl.stream import Stream
 from tests.helpers.small_runs import FINISHED, SMALL, command, dhocl, finish, flags
 
@@ -49,6 +49,32 @@ def test_cost_is_carried_over_a_resume(tmp_path: Path) -> None:
             break
     assert finish(config, tmp_path / "stopped", resume=True).summary()["cost_vs_er"] == whole
     assert 1 < whole < 4 / 3
+
+
+def test_the_largest_state_is_carried_over_a_resume(tmp_path: Path) -> None:
+    """It is that of step 12, the last evaluation before RM empties its store. The run stops in the step after."""
+    config = RunConfig("rm", **SMALL | {"samples": 256}, settings={"every": 208, "memory_epochs": 0})
+    whole = finish(config, tmp_path / "whole").summary()["state_mb"]
+    for progress in run(config, tmp_path / "stopped"):
+        if progress.step == 13:
+            break
+    assert finish(config, tmp_path / "stopped", resume=True).summary()["state_mb"] == whole
+    state = checkpoint.load_newest(tmp_path / "whole" / "checkpoints")
+    assert state is not None
+    assert whole * 1e6 > 1.1 * nbytes(state["model"]["learner"])
+
+
+def test_a_checkpoint_without_the_largest_state_is_measured(finished: Record, tmp_path: Path) -> None:
+    """As an earlier version wrote it, just before the end."""
+    folder = tmp_path / "run"
+    shutil.copytree(finished.folder, folder)
+    (folder / "summary.json").unlink()
+    state = checkpoint.load_newest(folder / "checkpoints")
+    assert state is not None
+    del state["run"]["spent"]["state"]
+    checkpoint.save(folder / "checkpoints", state)
+    again = finish(RunConfig(**FINISHED), folder, resume=True)
+    assert again.summary()["state_mb"] == nbytes(state["model"]["learner"]) / 1e6
 
 
 def test_killed_and_resumed_is_the_same(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from dhocl.core import checkpoint
 from dhocl.core.errors import InputError
 from dhocl.experiment import run as module
 from dhocl.experiment.config import RunConfig
@@ -108,6 +109,87 @@ def test_cost_is_counted_in_steps_of_replay(buffer: int, tmp_path: Path) -> None
     replayed = sum(min(8, buffer, 16 * step) for step in range(25))
     frozen = finish(RunConfig("acil", **sizes), tmp_path / "acil").summary()["cost_vs_er"]
     assert frozen == pytest.approx(400 / (3 * (400 + replayed)))
+
+
+def test_an_evaluation_covers_the_classes_of_the_batches_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recomputed image by image from the first rows of the plan; each batch of this stream brings new classes."""
+    config = RunConfig(**SMALL | {"method": "acil", "samples": 96, "groups": 6, "eval_every": 16})
+    dataset = module.load_dataset(config)
+    table, _ = module.make_plan(config, dataset)
+    tree = dataset.tree
+    expected: list[dict[str, dict[str, float]]] = []
+    call = Evaluator.__call__
+
+    def recomputed(self: Evaluator, model: Any, *given: Any) -> Any:
+        batches = len(expected) + 1
+        arrived = dataset.train.nodes[torch.from_numpy(table[: batches * config.batch, 0])].tolist()
+        seen = {tree.labels[node] for leaf in arrived for node in tree.lineage(leaf)}
+        beliefs, known = model.beliefs(dataset.test.images), model.taxonomy
+        hits: dict[str, dict[str, list[float]]] = {"": {}, "open": {}}
+        for row, leaf in enumerate(dataset.test.nodes.tolist()):
+            for label in (tree.labels[node] for node in tree.lineage(leaf)):
+                if label in known:
+                    column = beliefs.choices("level")[label.level].column[row]
+                    hit = 100.0 * (known.labels[known.nodes(label.level)[column]] == label)
+                    for name in ("", "open") if tree.labels[leaf] in seen else ("open",):
+                        hits[name].setdefault(str(label.level), []).append(hit)
+        expected.append({name: {level: sum(h) / len(h) for level, h in own.items()} for name, own in hits.items()})
+        return call(self, model, *given)
+
+    monkeypatch.setattr(Evaluator, "__call__", recomputed)
+    curve = finish(config, tmp_path / "run").curve()
+    assert len(curve) == len(expected) == 6
+    for line, own in zip(curve, expected, strict=True):
+        assert line["level_accuracy"] == pytest.approx(own[""])
+        assert line["open"]["level_accuracy"] == pytest.approx(own["open"])
+
+
+def test_methods_know_the_length_of_the_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of 400 samples is a period of 40: the batches of 16 that pass a multiple of it."""
+    from dhocl.nn.snapshot import Snapshot
+
+    taken: list[int] = []
+    take = Snapshot.take
+    monkeypatch.setattr(Snapshot, "take", lambda self: (taken.append(step), take(self)))
+    step = 1
+    for progress in module.run(RunConfig(**SMALL | {"method": "lwf"}), tmp_path / "run"):
+        step = progress.step + 1
+    assert taken == [-(-40 * period // 16) for period in range(1, 11)]
+
+
+PIXELS = 3 * 32 * 32
+ITEM = PIXELS + 8 + 8  # bytes of a stored image: pixels, label, number in the stream
+
+
+def megabytes(folder: Path, method: str, **more: Any) -> float:
+    return float(finish(RunConfig(**SMALL | {"method": method} | more), folder).summary()["state_mb"])
+
+
+def test_the_state_of_replay_grows_by_the_images_of_its_buffer(tmp_path: Path) -> None:
+    small, large, empty = (megabytes(tmp_path / f"{buffer}", "er", buffer=buffer) for buffer in (40, 100, 0))
+    assert large - small == pytest.approx(60 * ITEM / 1e6, abs=1e-9)
+    assert small - empty == pytest.approx(40 * ITEM / 1e6, abs=1e-9)
+
+
+def test_the_state_of_a_regression_is_its_sums_and_what_can_be_forgotten(tmp_path: Path) -> None:
+    record = finish(RunConfig(**SMALL | {"method": "acil"}), tmp_path / "run")
+    dim, widths = Tiny().dim, record.curve()[-1]["classes"].values()
+    sums = sum(4 * dim * (dim + classes) for classes in widths)  # R and W of each level
+    state = checkpoint.load_newest(record.checkpoints)
+    assert state is not None
+    samples = module.nbytes(state["model"]["learner"]["ledger"])
+    assert samples > 400 * 16  # key and label of each sample, and its targets
+    assert record.summary()["state_mb"] * 1e6 == sums + samples
+
+
+def test_the_state_is_the_largest_and_not_that_at_the_end(tmp_path: Path) -> None:
+    """RM empties what waits beside its buffer after 208 and 400 samples. Before the last batch, 384 have arrived."""
+    chosen = {"settings": {"every": 200, "memory_epochs": 0}, "eval_every": 400}
+    waiting = megabytes(tmp_path / "rm", "rm", **chosen) - megabytes(tmp_path / "er", "er", buffer=0)
+    stored = waiting * 1e6 / ITEM  # less the rows of the classes that come with the last batch
+    assert 40 + 384 - 208 - 2 < stored < 40 + 384 - 208
 
 
 class Blindfold:

@@ -12,7 +12,7 @@ from dhocl.checks import exam, feed, setup, stream
 from dhocl.core.errors import InputError
 from dhocl.core.rng import Rng
 from dhocl.core.taxonomy import Taxonomy
-from dhocl.methods.ranpac import RIDGES, RanPAC, RanpacSettings, best_ridge, stable_factor
+from dhocl.methods.ranpac import RIDGES, RanPAC, RanpacSettings, Recent, best_ridge, stable_factor
 from tests.helpers.reference_closed_form import Samples, features, followed
 
 UNITS, WINDOW, TAU = 60, 70, 0.4
@@ -116,3 +116,14 @@ def test_each_seed_has_its_own_projection() -> None:
         found.append(learner.predict(x)[1])
     assert torch.equal(found[0], found[1])
     assert not torch.allclose(found[0], found[2], atol=1e-4)
+
+
+def test_a_recent_sample_that_is_removed_is_the_newest_of_its_features_and_label() -> None:
+    recent = Recent(2, 10)
+    recent.push(torch.tensor([[1.0, 0], [0, 1], [1, 0], [1, 0], [0, 1]]), torch.tensor([7, 7, 7, 8, 7]))
+    recent.remove(torch.tensor([[1.0, 1e-6]]), torch.tensor([7]))
+    assert recent.features.tolist() == [[1, 0], [0, 1], [1, 0], [0, 1]]
+    assert recent.y.tolist() == [7, 7, 8, 7]
+    recent.remove(torch.tensor([[1.0, 0], [0.5, 0.5]]), torch.tensor([7, 7]))
+    assert recent.y.tolist() == [7, 8, 7]
+    assert recent.features.tolist() == [[0, 1], [1, 0], [0, 1]]

@@ -152,6 +152,19 @@ def test_too_few_samples_leave_it_as_it_is() -> None:
 
 def test_state() -> None:
     reliability, again = Reliability(), Reliability()
-    reliability.log_beta, reliability.shapes = {0: 1.5, 3: 2.5}, {3: [-0.25, 1.0]}
+    reliability.log_beta, reliability.shapes, reliability.fitted_at = {0: 1.5, 3: 2.5}, {3: [-0.25, 1.0]}, 480
     again.load_state_dict(reliability.state_dict())
-    assert (again.log_beta, again.shapes) == ({0: 1.5, 3: 2.5}, {3: [-0.25, 1.0]})
+    assert vars(again) == {"log_beta": {0: 1.5, 3: 2.5}, "shapes": {3: [-0.25, 1.0]}, "fitted_at": 480}
+
+
+def test_gradients_are_what_is_believed_of_a_class_less_what_is_true_of_it() -> None:
+    outputs, own, leaves = problem()
+    table, z = TreeTable.of(balanced_tree(3, 2)), dict(enumerate(outputs))
+    reliability = Reliability()
+    reliability.log_beta = {0: math.log(2.0), 1: math.log(3.0)}
+    found = reliability.gradients(z, table.is_leaf.nonzero()[own, 0], table, {})
+    assert list(found) == [0, 1]
+    p = marginals(reliability.posterior(z, leaves, {}), leaves, {0: 3, 1: 6}, {})
+    for level, beta in enumerate((2.0, 3.0)):
+        true = torch.nn.functional.one_hot(leaves[own, level], p[level].shape[1])
+        torch.testing.assert_close(found[level], beta * (p[level] - true), atol=1e-5, rtol=1e-4)

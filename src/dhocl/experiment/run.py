@@ -47,13 +47,17 @@ class Progress(NamedTuple):
 
 
 class Spent:
-    """Time and compute so far, stored in checkpoints."""
+    """Time, compute and memory so far, stored in checkpoints."""
 
     def __init__(self) -> None:
         self.training = 0.0  # seconds
         self.evaluating = 0.0  # seconds
         self.work = 0  # pixels passed through a network while learning, as `Meter` counts them
         self.work_of_er = 0  # the same for ER: forward and backward pass of the batch and its replayed images
+        self.state = 0  # bytes of the learner's state, the largest that was measured
+
+    def measure(self, model: Model) -> None:
+        self.state = max(self.state, nbytes(model.learner.state_dict()))
 
     def state_dict(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -144,6 +148,7 @@ def _run(
         with usable(record.checkpoints, checkpoint.ADVICE):
             model.load_state_dict(state["model"])
             spent.load_state_dict(state["run"]["spent"])
+            spent.measure(model)  # checkpoints of earlier versions have no measurement
             start, curve = state["run"]["step"], state["run"]["curve"]
 
     finest = len(dataset.levels) - 1
@@ -151,6 +156,11 @@ def _run(
     every = -(-config.evaluations(stream.samples) // config.batch)
     group_ends = {-(-end // config.batch) for end in ends}  # steps that learn the last sample of a group
     for step, (x, labels) in enumerate(stream.batches(start), start + 1):
+        last = step == len(stream)
+        periodic = last or step % every == 0
+        evaluates = periodic or step in group_ends
+        if evaluates:
+            spent.measure(model)  # also before the step, in which a method may empty a store
         stored = min(config.buffer, (step - 1) * config.batch)
         spent.work_of_er += 3 * (len(x) + min(config.replay_batch, stored)) * x[0, 0].numel()
         began, worked = time.perf_counter(), model.backbone.meter.pixels
@@ -159,10 +169,9 @@ def _run(
         spent.work += model.backbone.meter.pixels - worked
         samples = min(step * config.batch, stream.samples)
         scores = None
-        periodic = step % every == 0 or step == len(stream)
-        if periodic or step in group_ends:
+        if evaluates:
+            spent.measure(model)
             began = time.perf_counter()
-            last = step == len(stream)
             evaluator = at_last if last else often
             with model.resting(), side_by_side():
                 evaluated = evaluator(model, stream.streamed(step), bool(ends), step in group_ends)
@@ -183,8 +192,7 @@ def _run(
             checkpoint.save(record.checkpoints, {"model": model.state_dict(), "batch": config.batch, "run": own})
         rate = samples / spent.training
         yield Progress(step, len(stream), samples, stream.samples, rate, model.taxonomy, stats, scores)
-    summary = _summary(curve, spent, stream.samples) | {"state_mb": nbytes(model.learner.state_dict()) / 1e6}
-    record.finish(summary, model.learner.matrices())
+    record.finish(_summary(curve, spent, stream.samples), model.learner.matrices())
 
 
 def load_dataset(config: RunConfig) -> Dataset:
@@ -293,6 +301,7 @@ def _summary(curve: list[Scores], spent: Spent, samples: int) -> dict[str, Any]:
     return summarise(curve) | {
         "samples_per_second": samples / spent.training,
         "cost_vs_er": spent.work / spent.work_of_er,
+        "state_mb": spent.state / 1e6,
         "seconds_training": spent.training,
         "seconds_evaluating": spent.evaluating,
         "structure": curve[-1]["structure"],

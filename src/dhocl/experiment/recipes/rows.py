@@ -19,7 +19,8 @@ HEADS: Rows = {
     "halo, middle map": {"method": "halo", "settings": MIDDLE_MAP},
     "halo_printed": {"method": "halo_printed"},
 }
-# Methods whose authors train more than one step per batch, with the settings of their authors.
+# Methods whose authors train more than one step per batch, closer to them: nsce as much as they do, rm 4 of their 256
+# epochs, onpro 4 turns of an image of their 16 copies.
 EFFORT: Rows = {
     "rm, 4 epochs": {"method": "rm", "settings": {"memory_epochs": 4}},
     "onpro, 4 rotations": {"method": "onpro", "settings": {"rotations": 4}},

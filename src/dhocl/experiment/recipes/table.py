@@ -120,7 +120,7 @@ RECIPES: dict[str, Recipe] = {
                 **EFFORT,
             },
         ),
-        (Numbers(("samples_per_second", "cost_vs_er", "state_mb", "AAUC")), Bars("samples_per_second")),
+        (Numbers(("samples_per_second", "cost_vs_er", "state_mb", "AAUC", "open.AAUC")), Bars("samples_per_second")),
     ),
     "delay": Recipe(
         "Delay of the knowledge source",
