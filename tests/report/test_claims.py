@@ -30,7 +30,8 @@ def summary(quality: float, seed: int, place: int, coarsest: float = 60.0, **mor
     noise = seed + NOISE[(seed + place) % 3]
     found = {"AAUC": 50.0, "FAUC": 40.0, "MS": 2.0, "FFAcc": 30.0, "FAAcc": 45.0}
     found = {name: found[name] + UP[name] * (quality + noise + more.get(name, 0)) for name in METRICS}
-    return found | {"level_accuracy": {"0": coarsest + noise, "1": 1.0}, "structure": {"prototypes.1": 0.0}}
+    levels = {"level_accuracy": {"0": coarsest + noise, "1": 1.0}}
+    return found | levels | {"structure": {"prototypes.1": 0.0}, "steps": 100 + seed}
 
 
 def rows(stream: str = "", seeds: int = 3, **quality: dict[str, Any] | float) -> dict[str, Any]:
@@ -153,6 +154,42 @@ def test_a_comparison_that_contradicts_refutes_its_claim_alone(
     assert found[claim].decision is Decision.refuted
     against = [outcome for outcome in found[claim].outcomes if outcome.verdict is Verdict.contradicts]
     assert {outcome.dataset for outcome in against} == {"cub200"}
+
+
+@pytest.mark.parametrize(("claim", "recipe", "row", "metric", "by"), REFUTING)
+def test_below_full_scale_what_contradicts_was_not_observed(
+    claim: str, recipe: str, row: str, metric: str, by: float
+) -> None:
+    world = true_world()
+    move(world, recipe, "cub200", row, metric, by)
+    next(reversed(world[recipe]["cub200"][row].values()))["steps"] = 1563
+    for scale in (Scale.smoke, Scale.mini):
+        result = results(world, **dict.fromkeys(world, scale))[claim]
+        assert result.decision is Decision.unobserved
+        assert result.words == "not observed in a stream of 1,563 steps"
+        shown = [paragraph(part) for part in result.parts if part.decision is Decision.unobserved]
+        assert all("**Not observed in a stream of 1,563 steps.**" in text for text in shown)
+    assert results(world, **dict.fromkeys(world, Scale.paper))[claim].words == "refuted"
+
+
+def test_a_contradiction_at_full_scale_refutes_also_beside_one_at_a_smaller_scale() -> None:
+    world = true_world()
+    move(world, "buffer", "cub200", "buffer 100", "AAUC", 9)
+    assert results(world, buffer=Scale.mini)["Claim 5"].decision is Decision.unobserved
+    move(world, "delay", "cub200", "delay 50", "MS", 90)
+    assert results(world, buffer=Scale.mini)["Claim 5"].decision is Decision.refuted
+
+
+def test_a_row_that_dominates_below_full_scale_refutes_nothing() -> None:
+    world = true_world()
+    for panel in ("cifar100", "cub200"):
+        for metric in METRICS:
+            move(world, "losses", panel, "haf", metric, 20)
+    result = results(world, losses=Scale.mini)["Claim 3"]
+    assert result.words == "not observed in a stream of 102 steps"
+    shown = [paragraph(part) for part in result.parts if part.decision is Decision.unobserved]
+    assert len(shown) == 1
+    assert "Distinctly better than all others everywhere: haf." in shown[0]
 
 
 def test_the_coarsest_level_and_the_structure_count() -> None:

@@ -61,7 +61,7 @@ def test_the_summary_has_what_was_run_and_a_line_for_each_claim(pages: Path, fol
     assert "4 of 4 runs finished" in text
     table = {row.split(" | ")[0]: row for row in text.splitlines() if CLAIM.match(row)}
     assert len(table) == 8
-    assert "**refuted** | 2 / 1 / 45 |" in table["| [Claim 1](main.md#claim-1)"]
+    assert "**not observed in a stream of 15 steps** | 2 / 1 / 45 |" in table["| [Claim 1](main.md#claim-1)"]
     assert "MS, halo − acil on glyphs: +0.100 ± 0.000 (2 seeds)" in table["| [Claim 1](main.md#claim-1)"]
     assert "0 of 5, 0 of 4 rows beaten" in table["| Claim 3"]
     assert "no runs" in table["| Claim 6"]

@@ -65,7 +65,7 @@ def counts(found: Sequence[Outcome]) -> str:
 
 def paragraph(part: PartResult) -> str:
     """What a statement says, how it was decided, where it is contradicted and what is missing."""
-    sentences = [part.part.sentence, f"**{part.decision.capitalize()}.**"]
+    sentences = [part.part.sentence, f"**{part.words.capitalize()}.**"]
     if not any(outcome.difference for outcome in part.outcomes):
         return " ".join([*sentences, "There are no runs to compare."])
     sentences.append(f"Compared on {sources(part.outcomes)}.")
@@ -111,7 +111,7 @@ def _rows(part: PartResult) -> list[str]:
     sentences = [f"For {len(below)} of {len(rows)} rows another is distinctly better in some metric on some data set."]
     if below:
         sentences.append(f"The clearest case of each: {'; '.join(map(described, below))}.")
-    if part.decision is Decision.refuted:
+    if part.decision in (Decision.refuted, Decision.unobserved):
         best = [row for row, own in rows.items() if {outcome.verdict for outcome in own} == {Verdict.supports}]
         sentences.append(f"Distinctly better than all others everywhere: {', '.join(best)}.")
     elif left := [row for row in rows if row not in {outcome.comparison.first for outcome in below}]:

@@ -95,7 +95,10 @@ def summaries(sections: Sequence[Section]) -> Summaries:
         part.name: Results(
             part.scale,
             {
-                panel: {row: {run.key: run.summary for run in runs} for row, runs in rows.items()}
+                panel: {
+                    row: {run.key: run.summary | {"steps": run.curve[-1]["step"]} for run in runs}
+                    for row, runs in rows.items()
+                }
                 for panel, rows in part.runs.items()
             },
         )

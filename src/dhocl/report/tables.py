@@ -15,7 +15,7 @@ MORE = [
     OPEN_AAUC,
     Number("ms_mistakes", "MS over mistakes only.", digits=2, sign=-1),
     Number("cost_vs_er", "Pixels passed through the network while learning, relative to ER.", digits=2, sign=-1),
-    Number("state_mb", "Final size of the learner's state: network, buffer, heads, optimizer, in MB.", sign=-1),
+    Number("state_mb", "Largest size of the learner's state: network, optimizer, heads, buffer, in MB.", sign=-1),
     Number("samples_per_second", "Samples learned per second on the machine of the run.", digits=0),
 ]
 KNOWN = {number.name: number for number in [*NUMBERS, *MORE]} | {
