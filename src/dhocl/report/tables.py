@@ -13,6 +13,7 @@ from dhocl.report.reading import MISSING, NUMBERS, OPEN_AAUC, Number, written
 
 MORE = [
     OPEN_AAUC,
+    *(number._replace(name=f"open.{number.name}") for number in NUMBERS if number.name in ("FAUC", "MS")),
     Number("ms_mistakes", "MS over mistakes only.", digits=2, sign=-1),
     Number("cost_vs_er", "Pixels passed through the network while learning, relative to ER.", digits=2, sign=-1),
     Number("state_mb", "Largest size of the learner's state: network, optimizer, heads, buffer, in MB.", sign=-1),

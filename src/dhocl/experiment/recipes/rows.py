@@ -44,6 +44,11 @@ PARTS: Rows = {
         "no balance": {"balance": 0.0},
         "no doubt": {"doubt": False},
     }.items()
+} | {
+    "acil": {"method": "acil"},
+    "acil, stages": {"method": "acil", "settings": {"stages": 0.5}},
+    "acil, balance": {"method": "acil", "settings": {"balance": 0.5}},
+    **{f"{name}, both": {"method": name, "settings": {"stages": 0.5, "balance": 0.5}} for name in ("acil", "gacil")},
 }
 CONDITIONS: Rows = {
     "as it is": {},

@@ -163,7 +163,7 @@ RECIPES: dict[str, Recipe] = {
         "beyond the paper",
         best,
         (
-            Numbers(FULL, bounds=("joint",), reference="halo"),
+            Numbers((*FULL, "open.FAUC", "open.MS", "level_ece.-1"), bounds=("joint",), reference="halo"),
             Forest("AAUC", "halo"),
             Forest("MS", "halo"),
             Front("AAUC"),
@@ -171,7 +171,7 @@ RECIPES: dict[str, Recipe] = {
         ),
     ),
     "amber_parts": Recipe(
-        "AMBER without one of its parts",
+        "AMBER without one of its parts, and ACIL with some of them",
         "beyond the paper",
         grid("cifar100", "cub200", "glyphs", rows=PARTS),
         (Numbers((*FULL, "level_ece.-1"), reference="amber"), Forest("AAUC", "amber")),
