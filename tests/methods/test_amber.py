@@ -16,14 +16,20 @@ from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.knowledge import Curator, Oracle
 from dhocl.methods.amber import Amber, AmberSettings
+from dhocl.nn import backbones
 from dhocl.nn.heads import ridge, window
 from dhocl.nn.heads.balance import balance
 from dhocl.nn.heads.reliability import path_scores
-from dhocl.nn.learner import Batch
+from dhocl.nn.learner import Batch, Setup
 from tests.helpers.slow_amber import Sample, Slow
 from tests.helpers.trees import balanced_tree
 
 PLAIN = AmberSettings(completion="never", mirror=False, calibration=0, doubt=False, adapt=False)
+
+
+def vectors(dim: int) -> Setup:
+    """For vectors of features in place of images."""
+    return Setup(backbones.load(f"features:{dim}"), buffer=0, replay_batch=0, flip=False, seed=0)
 
 
 def quick_outputs(learner: Amber, x: Tensor) -> dict[int, Tensor]:
@@ -263,6 +269,41 @@ def test_the_network_is_passed_once_for_foresight_and_learning() -> None:
     learner.foresee(again)
     feed(learner, [(again, labels)], Curator(Oracle(balanced_tree(1))))
     assert prepared.backbone.meter.pixels - worked == len(x) * 32 * 32
+
+
+def test_a_class_without_a_link_counts_where_its_images_place_it() -> None:
+    """Red robins without a link are like red birds: an image of a robin on a green ground is still one of a bird."""
+    tree = balanced_tree(3)
+    robin = tree.add(Label("robin", 1))
+    tree.link(tree.add(Label("carp", 1)), 1)
+    learner, rng = Amber(vectors(5), dataclasses.replace(PLAIN, gamma=0.1)), np.random.default_rng(0)
+
+    def seen(*strengths: float) -> Tensor:
+        """(8, 5, 1, 1)"""
+        return torch.from_numpy(strengths + rng.normal(0, 0.05, (8, 5))).float()[:, :, None, None]
+
+    shown = {
+        0: (1, 0, 0, 0, 0),
+        1: (0, 1, 0, 0, 0),
+        2: (0, 0, 1, 0, 0),
+        robin: (1, 0, 0, 1, 0),
+        robin + 1: (0, 1, 0, 0, 1),
+    }
+    for node, strengths in shown.items():
+        learner.learn(Batch(seen(*strengths), torch.full((8,), node)), tree)
+    odd = seen(0.8, 1, 0, 1, 0)
+    assert learner.predict(odd)[1].argmax(1).tolist() == [0] * 8, "a robin"
+    assert learner.predict(odd)[0].argmax(1).tolist() == [0] * 8
+    assert quick_outputs(learner, odd)[0].argmax(1).tolist() == [1] * 8, "the outputs of its level alone say otherwise"
+
+
+@pytest.mark.parametrize(("mirror", "flip", "passes"), [(True, True, 2), (True, False, 1), (False, True, 1)])
+def test_images_are_mirrored_only_where_that_keeps_the_class(mirror: bool, flip: bool, passes: int) -> None:
+    prepared = setup()._replace(flip=flip)
+    learner, (x, labels) = Amber(prepared, AmberSettings(mirror=mirror)), stream(1)[0]
+    worked = prepared.backbone.meter.pixels
+    feed(learner, [(x, labels)])
+    assert prepared.backbone.meter.pixels - worked == passes * len(x) * 32 * 32
 
 
 def test_a_link_that_the_images_contradict_is_left_out_until_it_is_mended() -> None:
