@@ -272,10 +272,10 @@ def test_the_network_is_passed_once_for_foresight_and_learning() -> None:
 
 
 def test_a_class_without_a_link_counts_where_its_images_place_it() -> None:
-    """Red robins without a link are like red birds: an image of a robin on a green ground is still one of a bird."""
+    """Robins without a link look like birds. So a robin among fish is still a bird."""
     tree = balanced_tree(3)
-    robin = tree.add(Label("robin", 1))
-    tree.link(tree.add(Label("carp", 1)), 1)
+    robin, carp = tree.add(Label("robin", 1)), tree.add(Label("carp", 1))
+    tree.link(carp, 1)
     learner, rng = Amber(vectors(5), dataclasses.replace(PLAIN, gamma=0.1)), np.random.default_rng(0)
 
     def seen(*strengths: float) -> Tensor:

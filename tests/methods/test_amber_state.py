@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from dhocl.core import checkpoint
-from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.experiment.run import nbytes
-from dhocl.methods.amber import LAG, Amber, AmberSettings
+from dhocl.methods.amber import Amber, AmberSettings
 from dhocl.nn import backbones, ledger
 from dhocl.nn.heads import window
 from dhocl.nn.learner import Batch, Setup

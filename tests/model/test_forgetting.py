@@ -130,8 +130,8 @@ def test_what_is_forgotten_is_no_longer_replayed(name: str) -> None:
     assert (~kept).sum() == 3
     learned.forget(x[:3], labels[:3])
     assert memory.size == int(kept.sum())
-    for column, values in before.items():
-        assert torch.equal(memory.columns[column][: memory.size], values[kept]), column
+    for column, stored in before.items():
+        assert torch.equal(memory.columns[column][: memory.size], stored[kept]), column
     learned.relabel(x[3:4], labels[3:4], [Label("gull", 1)])
     again = (memory.columns["x"][: memory.size] == x[3]).flatten(1).all(1)
     assert memory.nodes[again].tolist() == [learned.taxonomy.id(Label("gull", 1))]
