@@ -130,10 +130,8 @@ class Slow:
                 targets[i, tree.column(node)] = 1
             else:
                 for c, q in zip(tree.nodes(level).tolist(), soft.get(i, {}).get(level, []), strict=False):
-                    if i < self.left or at(c, tree.labels[sample.node].level, tree) in (
-                        None,
-                        tree.accepted(sample.node),
-                    ):
+                    above = at(c, tree.labels[sample.node].level, tree)
+                    if i < self.left or above in (None, tree.accepted(sample.node)):
                         targets[i, tree.column(c)] += q
         return targets, torch.stack([sample.phi for sample in self.samples]).double()
 

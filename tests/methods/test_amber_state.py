@@ -13,11 +13,12 @@ from torch import Tensor
 from dhocl.core import checkpoint
 from dhocl.experiment.run import nbytes
 from dhocl.methods.amber import Amber, AmberSettings
-from dhocl.nn import backbones, ledger
+from dhocl.nn import ledger
 from dhocl.nn.heads import window
-from dhocl.nn.learner import Batch, Setup
+from dhocl.nn.learner import Batch
 from tests.helpers.states import values
 from tests.helpers.trees import balanced_tree
+from tests.helpers.vectors import vector_setup
 
 GROUPS, KINDS = 4, 12  # three kinds in each group
 D = GROUPS + KINDS
@@ -26,8 +27,7 @@ WRONG, LOOSE = GROUPS, GROUPS + KINDS - 1  # kinds of the first and of the last 
 
 def amber(**changes: Any) -> Amber:
     chosen = {"window": 64, "refresh": 16, "calibration": 100, "recency": 10.0, "margin": 10.0, "gamma": 5.0} | changes
-    setup = Setup(backbones.load(f"features:{D}"), buffer=0, replay_batch=0, flip=False, seed=0)
-    return Amber(setup, AmberSettings(**chosen))
+    return Amber(vector_setup(D), AmberSettings(**chosen))
 
 
 class World:
