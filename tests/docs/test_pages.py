@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import re
 import tomllib
@@ -10,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from dhocl.methods.amber import AmberSettings
 from tests.test_architecture import MAY_IMPORT
 
 ROOT = Path(__file__).parents[2]
@@ -93,6 +95,12 @@ def test_the_drawing_of_the_architecture_has_all_arrows_that_do_not_follow_from_
         if not any(other in below[between] for between in others)
     }
     assert drawn - {None, "title", "head"} == direct | MAY_IMPORT.keys()
+
+
+def test_the_page_of_amber_has_its_settings_and_their_defaults() -> None:
+    section = prose(DOCS / "amber.md").partition("\n## Settings\n")[2].partition("\n## ")[0]
+    table = {cells[0]: cells[1] for cells in rows(section)[2:]}
+    assert table == {f"`{f.name}`": str(f.default).lower() for f in dataclasses.fields(AmberSettings)}
 
 
 def test_the_citation_is_of_this_version_and_license() -> None:

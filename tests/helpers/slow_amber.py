@@ -11,6 +11,7 @@ from torch import Tensor
 from dhocl.core.taxonomy import UNKNOWN, Taxonomy
 from dhocl.methods.amber import Amber
 from dhocl.nn.heads.completion import DOUBT, FLOOR
+from dhocl.nn.heads.ridge import System
 from dhocl.nn.heads.window import GLOBAL, RECENT
 
 
@@ -44,6 +45,14 @@ class Slow:
                 self.soft[i] = self._targets(i, self.samples[i].node, tree) if s.completion == "always" else {}
             self.left = max(self.left, n - s.window)
             self.refreshed = n
+
+    def forget(self, i: int) -> None:
+        """As if sample i had not come, but for what was computed of others meanwhile."""
+        del self.samples[i]
+        self.soft = {j - (j > i): targets for j, targets in self.soft.items() if j != i}
+        self.left -= i < self.left
+        self.refreshed -= i < self.refreshed
+        self._teachers.clear()
 
     def _hide_and_seek(self, tree: Taxonomy) -> None:
         for i in range(self.refreshed, len(self.samples)):
@@ -89,7 +98,7 @@ class Slow:
             z = self._teacher(tree, level, i if leave_out else None) @ self.samples[i].phi
             prior = self._prior(i, level, tree, s.recency)
             nodes = tree.nodes(level).tolist()
-            below = [c for c in nodes if at(c, label, tree) == tree.accepted(node)]
+            below = [c for c in nodes if tree.accepted(c) == c and at(c, label, tree) == tree.accepted(node)]
             q = {c: (prior[c] + FLOOR) * math.exp(self.beta(level) * float(z[tree.column(c)])) for c in below}
             inside = sum(prior[c] for c in below)
             outside = sum(prior[c] for c in nodes if at(c, label, tree) is None)
@@ -110,15 +119,20 @@ class Slow:
         return self.learner.reliability.beta(level)
 
     def rows(self, tree: Taxonomy, level: int, soft: dict[int, dict[int, list[float]]]) -> tuple[Tensor, Tensor]:
-        """Targets (n, C) of all samples, and their features (n, D)."""
+        """Targets (n, C) of all samples, and their features (n, D).
+
+        What was guessed of a sample follows merges. While it waits, no class counts that is known to be elsewhere.
+        """
         width = tree.widths[level]
         targets = torch.zeros(len(self.samples), width, dtype=torch.float64)
         for i, sample in enumerate(self.samples):
             if (node := at(sample.node, level, tree)) is not None:
                 targets[i, tree.column(node)] = 1
-            elif level in soft.get(i, {}):
-                q = soft[i][level]
-                targets[i, : len(q)] = torch.tensor(q, dtype=torch.float64)
+            else:
+                for c, q in zip(tree.nodes(level).tolist(), soft.get(i, {}).get(level, []), strict=False):
+                    above = at(c, tree.labels[sample.node].level, tree)
+                    if i < self.left or above in (None, tree.accepted(sample.node)):
+                        targets[i, tree.column(c)] += q
         return targets, torch.stack([sample.phi for sample in self.samples]).double()
 
     def penalties(self, level: int) -> Tensor:
@@ -128,24 +142,31 @@ class Slow:
         changed = [part * self.factors.get((level, place), 1.0) for place, part in enumerate(parts)]
         return torch.tensor(changed, dtype=torch.float64).repeat_interleave(torch.tensor(widths))
 
-    def weights(
+    def system(
         self, tree: Taxonomy, level: int, soft: dict[int, dict[int, list[float]]], without: int | None = None
-    ) -> Tensor:
-        """(C, D) of ridge regression on weighted rows.
+    ) -> System:
+        """Of all samples, row by row.
 
         Samples of a finer level count by the share of them that have a class here, whether they have one or not.
         """
         targets, phi = self.rows(tree, level, soft)
         if without is not None:
             targets[without], phi[without] = 0, 0
-        A = torch.diag(self.penalties(level))
+        A = torch.zeros(phi.shape[1], phi.shape[1], dtype=torch.float64)
         for finer in tree.levels:
             labelled = [i for i, sample in enumerate(self.samples) if tree.labels[sample.node].level == finer]
             known = [i for i in labelled if at(self.samples[i].node, level, tree) is not None]
             for i in labelled:
                 mass = len(known) / len(labelled) if finer >= level else float(targets[i].sum())
                 A += mass * torch.outer(phi[i], phi[i])
-        return torch.linalg.solve(A, (targets.t() @ phi).t()).t().float()
+        return System(A, targets.t() @ phi, targets.sum(0))
+
+    def weights(
+        self, tree: Taxonomy, level: int, soft: dict[int, dict[int, list[float]]], without: int | None = None
+    ) -> Tensor:
+        """(C, D) of ridge regression on weighted rows."""
+        A, M, _ = self.system(tree, level, soft, without)
+        return torch.linalg.solve(A + torch.diag(self.penalties(level)), M.t()).t().float()
 
     def outputs(self, x: Tensor, tree: Taxonomy) -> dict[int, Tensor]:
         """(B, C) per level, balanced."""

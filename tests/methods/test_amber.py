@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from dhocl.checks import LEAVES, assert_same, assert_valid, exam, feed, pictures, setup, stream, true_tree
-from dhocl.core.decode import merge_synonyms
 from dhocl.core.table import TreeTable
 from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.knowledge import Curator, Oracle
@@ -24,7 +21,8 @@ from dhocl.nn.heads.balance import balance
 from dhocl.nn.heads.reliability import path_scores
 from dhocl.nn.learner import Batch
 from tests.helpers.slow_amber import Sample, Slow
-from tests.helpers.trees import apply_one, balanced_tree
+from tests.helpers.trees import balanced_tree
+from tests.helpers.vectors import vector_setup
 
 PLAIN = AmberSettings(completion="never", mirror=False, calibration=0, doubt=False, adapt=False)
 
@@ -268,6 +266,41 @@ def test_the_network_is_passed_once_for_foresight_and_learning() -> None:
     assert prepared.backbone.meter.pixels - worked == len(x) * 32 * 32
 
 
+def test_a_class_without_a_link_counts_where_its_images_place_it() -> None:
+    """Robins without a link look like birds. So a robin among fish is still a bird."""
+    tree = balanced_tree(3)
+    robin, carp = tree.add(Label("robin", 1)), tree.add(Label("carp", 1))
+    tree.link(carp, 1)
+    learner, rng = Amber(vector_setup(5), dataclasses.replace(PLAIN, gamma=0.1)), np.random.default_rng(0)
+
+    def seen(*strengths: float) -> Tensor:
+        """(8, 5, 1, 1)"""
+        return torch.from_numpy(strengths + rng.normal(0, 0.05, (8, 5))).float()[:, :, None, None]
+
+    shown = {
+        0: (1, 0, 0, 0, 0),
+        1: (0, 1, 0, 0, 0),
+        2: (0, 0, 1, 0, 0),
+        robin: (1, 0, 0, 1, 0),
+        carp: (0, 1, 0, 0, 1),
+    }
+    for node, strengths in shown.items():
+        learner.learn(Batch(seen(*strengths), torch.full((8,), node)), tree)
+    odd = seen(0.8, 1, 0, 1, 0)
+    assert learner.predict(odd)[1].argmax(1).tolist() == [0] * 8, "a robin"
+    assert learner.predict(odd)[0].argmax(1).tolist() == [0] * 8
+    assert quick_outputs(learner, odd)[0].argmax(1).tolist() == [1] * 8, "the outputs of its level alone say otherwise"
+
+
+@pytest.mark.parametrize(("mirror", "flip", "passes"), [(True, True, 2), (True, False, 1), (False, True, 1)])
+def test_images_are_mirrored_only_where_that_keeps_the_class(mirror: bool, flip: bool, passes: int) -> None:
+    prepared = setup()._replace(flip=flip)
+    learner, (x, labels) = Amber(prepared, AmberSettings(mirror=mirror)), stream(1)[0]
+    worked = prepared.backbone.meter.pixels
+    feed(learner, [(x, labels)])
+    assert prepared.backbone.meter.pixels - worked == passes * len(x) * 32 * 32
+
+
 def test_a_link_that_the_images_contradict_is_left_out_until_it_is_mended() -> None:
     """Kinds that look like their colour; a quarter of them is linked below the wrong group."""
     tree, rng = balanced_tree(4, 3), np.random.default_rng(0)
@@ -292,55 +325,6 @@ def test_a_link_that_the_images_contradict_is_left_out_until_it_is_mended() -> N
     tree.link(stray, (parent + 3) % 4)
     learn(1)
     assert learner.tree.trusted.columns(torch.tensor([stray]), 0).tolist() == [(parent + 3) % 4]
-
-
-# -- revisions -----------------------------------------------------------------------------------------------------
-
-
-def learned(nodes: list[int], tree: Taxonomy, settings: AmberSettings = PLAIN) -> Amber:
-    learner, rng = Amber(setup(), settings), np.random.default_rng(3)
-    for start in range(0, len(nodes), 8):
-        y = torch.tensor(nodes[start : start + 8])
-        learner.learn(Batch(pictures([0, 1, 2, 3] * 2, rng)[: len(y)], y), tree)
-    return learner
-
-
-@settings(deadline=None, max_examples=25)
-@given(st.lists(st.integers(0, 6), min_size=8, max_size=24), st.integers(3, 6), st.integers(3, 6))
-def test_synonyms_are_as_if_they_had_been_one_class_from_the_start(nodes: list[int], synonym: int, into: int) -> None:
-    late, early = balanced_tree(1, 2, 2), balanced_tree(1, 2, 2)
-    learner = learned(nodes, late)
-    late.merge(synonym, into)
-    early.merge(synonym, into)
-    again = learned([early.accepted(node) for node in nodes], early)
-    empty = Batch(torch.zeros(0, 3, 32, 32, dtype=torch.uint8), torch.zeros(0, dtype=torch.long))
-    learner.learn(empty, late)
-    x, _ = exam()
-    for level, p in again.predict(x).items():
-        torch.testing.assert_close(learner.predict(x)[level], p, rtol=1e-3, atol=1e-5)
-
-
-@settings(deadline=None, max_examples=40)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["add", "link", "unlink", "rename", "merge"]), st.integers(0, 30), st.integers(0, 30)
-        ),
-        min_size=1,
-        max_size=20,
-    )
-)
-def test_it_follows_whatever_happens_to_classes_whose_images_wait(history: list[tuple[str, int, int]]) -> None:
-    """Renamed, merged, split, re-parented; levels that appear late and between known ones; uneven trees."""
-    learner = Amber(setup(), AmberSettings(window=12, refresh=4, completion="always"))
-    tree, rng = balanced_tree(2, 2), np.random.default_rng(0)
-    for step, change in enumerate([("add", 1, 4), *history]):
-        apply_one(tree, *change)
-        y = torch.from_numpy(rng.integers(0, len(tree), 4))
-        learner.learn(Batch(pictures(rng.integers(0, 4, 4).tolist(), rng), tree.resolve(y)), tree)
-        if step % 5 == 0:
-            assert_valid(merge_synonyms(learner.predict(exam()[0]), tree), tree, 40)
-    assert_valid(learner.predict(exam()[0]), tree, 40)
 
 
 def test_links_that_never_come_leave_levels_to_themselves() -> None:

@@ -24,6 +24,7 @@ from dhocl.model import Revision
 from dhocl.nn import ledger
 from dhocl.nn.heads.ridge import Statistics
 from dhocl.nn.learner import Batch, Learner, Setup, Stateful
+from tests.helpers.states import values
 
 LEVELS = ("kind", "species")
 SUMS = {
@@ -129,8 +130,8 @@ def test_what_is_forgotten_is_no_longer_replayed(name: str) -> None:
     assert (~kept).sum() == 3
     learned.forget(x[:3], labels[:3])
     assert memory.size == int(kept.sum())
-    for column, values in before.items():
-        assert torch.equal(memory.columns[column][: memory.size], values[kept]), column
+    for column, stored in before.items():
+        assert torch.equal(memory.columns[column][: memory.size], stored[kept]), column
     learned.relabel(x[3:4], labels[3:4], [Label("gull", 1)])
     again = (memory.columns["x"][: memory.size] == x[3]).flatten(1).all(1)
     assert memory.nodes[again].tolist() == [learned.taxonomy.id(Label("gull", 1))]
@@ -165,11 +166,11 @@ def test_what_can_not_forget_says_so_and_stays_as_it_is(method: str, chosen: dic
     learned = model(method, settings=chosen)
     ((x, labels),) = stream(1)
     learned.observe(x, labels)
-    before = numbers(learned.state_dict())
+    before = values(learned.state_dict())
     for _ in range(2):  # it is still known
         with pytest.raises(InputError, match=says):
             learned.forget(x[:1], labels[:1])
-    assert difference(before, numbers(learned.state_dict())) == 0
+    assert values(learned.state_dict()) == before
 
 
 @pytest.mark.parametrize("method", ["amber", "acil"])
@@ -180,22 +181,22 @@ def test_what_it_was_learned_as_is_not_known_any_more(method: str, monkeypatch: 
     batches = stream(8)
     for x, labels in batches:
         learned.observe(x, labels)
-    before = numbers(learned.state_dict())
+    before = values(learned.state_dict())
     (old, old_labels), (new, new_labels) = batches[0], batches[-1]
     with pytest.raises(InputError, match="too old to be forgotten"):
         learned.forget(torch.cat([new[-1:], old[:1]]), [new_labels[-1], old_labels[0]])
-    assert difference(before, numbers(learned.state_dict())) == 0
+    assert values(learned.state_dict()) == before
     learned.forget(new[-1:], new_labels[-1:])
 
 
 def test_killed_and_resumed_it_forgets_bit_for_bit(tmp_path: Path) -> None:
-    def go_on(learned: Model) -> dict[str, Tensor]:
+    def go_on(learned: Model) -> dict[str, Any]:
         for x, labels in stream(3, seed=5):
             learned.observe(x, labels)
         for x, labels in (first[1], first[5]):
             learned.relabel(x[:3], labels[:3], labels[1:4])
         learned.observe(*first[0])
-        return numbers(learned.state_dict())
+        return values(learned.state_dict())
 
     first = stream(6)
     learned = model("amber", settings=COMPLETED, calibrate=True)
@@ -205,7 +206,7 @@ def test_killed_and_resumed_it_forgets_bit_for_bit(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, learned.state_dict())
     state = checkpoint.load_newest(tmp_path)
     assert state is not None
-    assert difference(go_on(Model.from_state(state)), go_on(learned)) == 0
+    assert go_on(Model.from_state(state)) == go_on(learned)
 
 
 COMPLETED = {"completion": "always", "window": 3, "refresh": 4, "calibration": 6, "doubt": False}
@@ -285,7 +286,7 @@ class Corrected(RuleBasedStateMachine):
     def restart(self) -> None:
         state = self.model.state_dict()
         self.model = Model.from_state(state)
-        assert difference(numbers(state), numbers(self.model.state_dict())) == 0
+        assert values(self.model.state_dict()) == values(state)
 
     @invariant()
     def sums_are_those_of_what_is_left(self) -> None:

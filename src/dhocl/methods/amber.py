@@ -206,7 +206,7 @@ class Amber(Learner):
     def _system(self, level: int, table: TreeTable) -> System:
         """Normal equations of all samples, with the soft targets of those in the window."""
         system = self.statistics.system(level, table)
-        self.window.add_to(system, level)
+        self.window.add_to(system, level, table)
         return system
 
     def _balance(self, level: int, N: Tensor, table: TreeTable) -> Tensor:

@@ -2,7 +2,8 @@
 
 A sample counts for the class of its label alone. What it says about coarser levels is read off the tree when the
 regression is solved. So a link that comes late, moves or is removed, and classes that are merged, change the solution
-as if the tree had been like this from the start. Soft targets of finer levels are summed level by level.
+as if the tree had been like this from the start. Soft targets of finer levels are summed level by level. They follow
+merges, and stay with a class that moves.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dhocl.core.devices import Device
@@ -210,12 +209,27 @@ class Window:
                 self.checked += int(some.sum())
                 self.right += int((again.argmax(1) == columns)[some].sum())
 
-    def add_to(self, system: System, level: int) -> None:
+    def add_to(self, system: System, level: int, table: TreeTable) -> None:
         """Add the soft targets of a level."""
         if level in self.targets:
-            q = self.targets[level]
+            q = self._followed(level, table)
             some = q.sum(1) > 0
-            system.add(self.phi[: len(q)][some], F.pad(q[some], (0, len(system.N) - q.shape[1])))
+            system.add(self.phi[: len(q)][some], q[some])
+
+    def _followed(self, level: int, table: TreeTable) -> Tensor:
+        """(n, C) soft targets of a level, by the tree as it has become since they were computed.
+
+        A synonym counts for what it was merged into. A class that has moved from below a label no longer counts for it.
+        """
+        old = self.targets[level]
+        accepted = table.ancestors(level, level)[: old.shape[1]]
+        q = old.new_zeros(len(old), table.width(level)).index_add_(1, accepted, old)
+        y = self.y[: len(q)]
+        for coarser in table.levels[: table.levels.index(level)]:
+            rows, above = table.node_levels[y] == coarser, table.ancestors(level, coarser)
+            elsewhere = (above != UNKNOWN) & (above != table.columns(y[rows], coarser)[:, None])
+            q[rows] = q[rows].masked_fill(elsewhere, 0)
+        return q
 
     def stats(self) -> dict[str, float]:
         """Share of the samples in the window completed at the finest level; share of hidden labels found again."""
