@@ -45,7 +45,6 @@ from dhocl.experiment.sweep.work import Place, places
 from dhocl.methods.registry import method_settings
 from dhocl.report import write_sweep_report
 from dhocl.report.claims import CLAIMS
-from dhocl.report.evidence import Arm
 from tests.helpers.albums import labelled
 from tests.helpers.small_runs import command
 from tests.helpers.sweeps import TINY, cells, curves
@@ -129,13 +128,6 @@ def test_at_full_scale_long_methods_have_a_panel_of_their_own_with_others_on_the
         assert not {(dataset, row) for row in long} & set(found)
         assert found[dataset, "halo"].config.samples is None
     assert ("cifar100", "gdumb") in found, "there it costs less than five times replay"
-
-
-def test_claims_do_not_read_a_part_of_a_stream_as_a_data_set() -> None:
-    rows = {"halo": {(0, "stream"): {"AAUC": 50.0}}}
-    summaries = {"main": {"cifar100": rows, "cifar100, 10,000 images": rows}}
-    assert Arm("main", "halo").datasets(summaries) == ["cifar100"]
-    assert Arm("main", "halo", "10,000 images").datasets(summaries) == ["cifar100"]
 
 
 def test_the_ablation_has_halo_on_both_maps() -> None:
