@@ -125,11 +125,13 @@ def main(
         for settings in choices
     }
     waiting = [each for key, each in jobs.items() if key not in known.numbers and not each.finished]
-    watch_sweep(start(waiting, "local", workers, None), waiting, quiet=False)
-    for key, each in jobs.items():
-        if each.finished:
-            known.numbers[key] = {name: Record(each.folder).summary()[name] for name in METRICS}
-    known.write()
+    try:
+        watch_sweep(start(waiting, "local", workers, None), waiting, quiet=False)
+    finally:  # also when it is interrupted
+        for key, each in jobs.items():
+            if each.finished:
+                known.numbers[key] = {name: Record(each.folder).summary()[name] for name in METRICS}
+        known.write()
     for method, choices in grid.items():
         print(f"\n| `{method}` with | {' | '.join(SETS)} |\n|---|{'---|' * len(SETS)}")
         for settings in choices[1:]:
