@@ -32,6 +32,7 @@ FIRST = 100
 Settings = dict[str, Any]
 CHOICES: dict[str, list[Settings]] = {
     "halo": [
+        {"gamma": 1.0},
         {"batch_statistics": True},
         {"mixing": "replay"},
         {"linear_tau": 1.0},
@@ -44,7 +45,7 @@ CHOICES: dict[str, list[Settings]] = {
         {"normalise": False},
     ],
     "acil": [
-        *({"gamma": gamma} for gamma in (0.1, 0.3, 3.0)),
+        *({"gamma": gamma} for gamma in (0.1, 1.0, 3.0)),
         *({"normalise": False, "gamma": gamma} for gamma in (1.0, 100.0, 1000.0)),
     ],
     "amber": [
@@ -60,7 +61,12 @@ CHOICES: dict[str, list[Settings]] = {
         {"completion": "never"},
         {"doubt": False},
     ],
+    "amber_plus": [
+        *({"start": samples} for samples in (512, 2048)),
+        {"side": 2.0, "mirror": False},
+    ],
 }
+EXTENDED = {"amber_plus": "amber"}  # methods that are compared with another one, too
 
 
 class Table:
@@ -82,11 +88,11 @@ class Table:
             for key, values in sorted(self.numbers.items()):
                 writer.writerow([*key, *(f"{values[name]:.4f}" for name in METRICS)])
 
-    def compared(self, method: str, settings: str, dataset: str) -> str:
-        """Paired differences to the default, with half of their 95 % interval."""
+    def compared(self, row: tuple[str, str], base: tuple[str, str], dataset: str) -> str:
+        """Paired differences to another row (method, settings), with half of their 95 % interval."""
         cells = []
         for name, digits in zip(METRICS, (1, 1, 2), strict=True):
-            mine, default = (self._values((method, own, dataset), name) for own in (settings, "{}"))
+            mine, default = (self._values((*own, dataset), name) for own in (row, base))
             if (gap := difference(mine, default)) is None:
                 return "-"
             around = "" if gap.half is None else f" ± {gap.half:.{digits}f}"
@@ -134,10 +140,14 @@ def main(
         known.write()
     for method, choices in grid.items():
         print(f"\n| `{method}` with | {' | '.join(SETS)} |\n|---|{'---|' * len(SETS)}")
-        for settings in choices[1:]:
-            name = ", ".join(f"{key}={value}" for key, value in settings.items())
-            cells = [known.compared(method, json.dumps(settings), dataset) for dataset in SETS]
-            print(f"| `{name}` | {' | '.join(cells)} |")
+        pairs = [(settings, method) for settings in choices[1:]]
+        if method in EXTENDED:
+            pairs += [(settings, EXTENDED[method]) for settings in choices]
+        for settings, base in pairs:
+            name = ", ".join(f"{key}={value}" for key, value in settings.items()) or "defaults"
+            label = f"`{name}`" + (f", instead of `{base}`" if base != method else "")
+            cells = [known.compared((method, json.dumps(settings)), (base, "{}"), dataset) for dataset in SETS]
+            print(f"| {label} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,11 @@ from dhocl.experiment.run import make_plan
 from dhocl.stream import Stream
 
 
+@pytest.fixture(autouse=True)
+def own_cache() -> None:
+    """The cache of all tests, in which the data set is rendered already."""
+
+
 @pytest.fixture(params=[24, 32])
 def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Dataset, Dataset]:
     """The same data set in memory, and resized on demand."""

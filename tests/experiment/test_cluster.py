@@ -18,6 +18,7 @@ from tests.helpers.sweeps import cells, curves
 ray = pytest.importorskip("ray")
 
 
+@pytest.mark.cluster
 def test_a_sweep_survives_the_loss_of_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ray.cluster_utils import Cluster
 

@@ -21,8 +21,10 @@ from dhocl.core.errors import InputError
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.record import Record
 from dhocl.experiment.run import nbytes, run, run_to_end
+from dhocl.experiment.sweep import Job
 from dhocl.stream import Stream
 from tests.helpers.small_runs import FINISHED, SMALL, command, dhocl, finish, flags
+from tests.methods.test_methods import DEFAULTS
 
 
 def test_stopped_anywhere_and_resumed_is_the_same(finished: Record, tmp_path: Path) -> None:
@@ -202,6 +204,30 @@ def test_a_run_is_not_resumed_with_other_settings_or_data(tmp_path: Path, monkey
     monkeypatch.setattr(Stream, "digest", lambda self: "another")
     with pytest.raises(InputError, match="the data set has changed"):
         finish(config, tmp_path / "run", resume=True)
+
+
+def test_a_run_is_not_resumed_with_other_defaults(tmp_path: Path) -> None:
+    """As after an upgrade. Settings that the earlier version did not have are not compared."""
+    config = RunConfig(**SMALL | {"method": "acil", "settings": {"analytic_tau": 0.5}})
+    for progress in run(config, tmp_path / "run"):
+        if progress.step == 5:
+            break
+    record = Record(tmp_path / "run")
+    described = record.describe()
+    assert described["settings"] == DEFAULTS["acil"] | {"analytic_tau": 0.5}
+
+    def started_with(settings: dict[str, object]) -> None:
+        (record.folder / "config.json").write_text(json.dumps(described | {"settings": settings}))
+
+    started_with(described["settings"] | {"gamma": 7.0})
+    with pytest.raises(InputError, match=r"was started with gamma=7.0, and the default is 0.3 now"):
+        finish(config, record.folder, resume=True)
+    started_with({"gamma": 0.3, "gone": 1})
+    assert finish(config, record.folder, resume=True).finished
+    started_with({"gamma": 7.0})
+    for reuse in (lambda: run_to_end(config, record.folder), lambda: Job(config, record.folder).finished):
+        with pytest.raises(InputError, match=r"gamma=7\.0"):
+            reuse()
 
 
 def test_a_run_that_failed_before_its_first_evaluation_can_be_started_again(tmp_path: Path) -> None:

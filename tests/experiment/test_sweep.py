@@ -184,29 +184,54 @@ def test_a_process_that_dies_is_told_of_and_replaced(tmp_path: Path) -> None:
     assert ended == ["its process died with exit code -9", None, None, None]
 
 
-def test_stopped_at_any_time_and_started_again_is_the_same(tmp_path: Path) -> None:
+COMMAND = [
+    sys.executable,
+    "-c",
+    "from dhocl.cli import main; main()",
+    "sweep",
+    "delay",
+    "--workers",
+    "2",
+    "--quiet",
+    "--out",
+]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The curves of a real command that nothing disturbs."""
+    folder = tmp_path_factory.mktemp("whole")
+    subprocess.run([*COMMAND, folder], check=True)
+    assert len(curves(folder)) == 3
+    return curves(folder)
+
+
+def test_stopped_at_any_time_and_started_again_is_the_same(tmp_path: Path, whole: dict[str, bytes]) -> None:
     """A real command, killed in the midst of its runs; the same command goes on."""
-    command = [
-        sys.executable,
-        "-c",
-        "from dhocl.cli import main; main()",
-        "sweep",
-        "delay",
-        "--workers",
-        "2",
-        "--quiet",
-    ]
-    subprocess.run([*command, "--out", str(tmp_path / "whole")], check=True)
-    process = subprocess.Popen([*command, "--out", str(tmp_path / "stopped")], start_new_session=True)
+    process = subprocess.Popen([*COMMAND, tmp_path], start_new_session=True)
     deadline = time.monotonic() + 120
-    while not curves(tmp_path / "stopped") and time.monotonic() < deadline:
+    while not curves(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    assert not all(Record(path).finished for path in (tmp_path / "stopped" / "runs").iterdir())
-    subprocess.run([*command, "--out", str(tmp_path / "stopped")], check=True)
-    assert curves(tmp_path / "stopped") == curves(tmp_path / "whole")
-    assert len(curves(tmp_path / "whole")) == 3
+    assert not all(Record(path).finished for path in (tmp_path / "runs").iterdir())
+    subprocess.run([*COMMAND, tmp_path], check=True)
+    assert curves(tmp_path) == whole
+
+
+def test_two_commands_at_once_share_the_runs(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    """Each run is made by one of them. If it is in use at its end, the other one reports that, and nothing else."""
+    together = [subprocess.Popen([*COMMAND, tmp_path], stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in together:
+        errors = process.communicate(timeout=600)[1]
+        assert process.returncode == 1 if errors else process.returncode == 0
+        assert all("is in use by another process" in line for line in errors.splitlines())
+    assert all(Record(path).finished for path in (tmp_path / "runs").iterdir())
+    assert curves(tmp_path) == whole, "no line is there twice"
+    assert not list(tmp_path.glob(f"runs/*/{FAILED}"))
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/*")}
+    subprocess.run([*COMMAND, tmp_path], check=True)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/*")} == files, "nothing is left to do"
 
 
 # -- the report ------------------------------------------------------------------------------------------------

@@ -85,15 +85,15 @@ def embedded(x: torch.Tensor, expansion: int, unit: bool, stages: float = 0.0) -
 
 
 VARIANTS = {  # method, settings, and what they should mean: gamma, expansion, unit length, all labels learned
-    "acil": (ACIL, AnalyticSettings(), 1.0, 0, True, True),
-    "acil, its formula": (ACIL, AnalyticSettings(exposed_labels=False), 1.0, 0, True, False),
-    "acil, raw features": (ACIL, AnalyticSettings(normalise=False), 1.0, 0, False, True),
+    "acil": (ACIL, AnalyticSettings(), 0.3, 0, True, True),
+    "acil, its formula": (ACIL, AnalyticSettings(exposed_labels=False), 0.3, 0, True, False),
+    "acil, raw features": (ACIL, AnalyticSettings(normalise=False), 0.3, 0, False, True),
     "gacil": (GACIL, GacilSettings(expansion=200), 0.12, 200, True, True),
     "gacil, raw features": (GACIL, GacilSettings(3.0, 50, normalise=False), 3.0, 50, False, True),
-    "acil, stages": (ACIL, AnalyticSettings(stages=0.5), 1.0, 0, True, True),
-    "acil, raw stages": (ACIL, AnalyticSettings(stages=2.0, normalise=False), 1.0, 0, False, True),
-    "acil, balanced": (ACIL, AnalyticSettings(balance=0.5), 1.0, 0, True, True),
-    "acil, its formula, balanced": (ACIL, AnalyticSettings(exposed_labels=False, balance=1.0), 1.0, 0, True, False),
+    "acil, stages": (ACIL, AnalyticSettings(stages=0.5), 0.3, 0, True, True),
+    "acil, raw stages": (ACIL, AnalyticSettings(stages=2.0, normalise=False), 0.3, 0, False, True),
+    "acil, balanced": (ACIL, AnalyticSettings(balance=0.5), 0.3, 0, True, True),
+    "acil, its formula, balanced": (ACIL, AnalyticSettings(exposed_labels=False, balance=1.0), 0.3, 0, True, False),
     "gacil, both": (GACIL, GacilSettings(expansion=200, stages=0.5, balance=0.7), 0.12, 200, True, True),
 }
 

@@ -292,6 +292,27 @@ def test_a_class_without_a_link_counts_where_its_images_place_it() -> None:
     assert quick_outputs(learner, odd)[0].argmax(1).tolist() == [1] * 8, "the outputs of its level alone say otherwise"
 
 
+def test_stored_samples_are_left_out_as_much_as_they_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where two thirds of the fine labels have no coarse class, the Gram matrix of that level has a third of each."""
+    tree, rng = balanced_tree(2, 2), np.random.default_rng(0)
+    loose = tree.add(Label("loose", 1))
+    learner = Amber(vector_setup(6), dataclasses.replace(PLAIN, gamma=0.05, balance=0.0, calibration=64))
+    y = torch.tensor([2, 3, 4, 5] + 8 * [loose])
+    learner.learn(Batch(torch.from_numpy(rng.normal(size=(12, 6, 1, 1))).float(), y), tree)
+    given: list[dict[int, Tensor]] = []
+    monkeypatch.setattr(learner.reliability, "fit", lambda z, *_: given.append(z))
+    table = learner.tree.trusted
+    learner._fit(table)
+    A, M, _ = learner._system(0, table)
+    phi, labels = learner.memory.columns["phi"][:12], learner.memory.nodes
+    assert (phi * torch.linalg.solve(A + 0.05 * torch.eye(6), phi.t()).t()).sum(1).max() > 1, "not a third: below 0"
+    for own, node, z in zip(phi, labels.tolist(), given[0][0], strict=True):
+        if node != loose:
+            rest = A - own.outer(own) / 3 + 0.05 * torch.eye(6)
+            without = M.index_add(0, table.columns(torch.tensor([node]), 0), -own[None])
+            torch.testing.assert_close(z, without @ torch.linalg.solve(rest, own), rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize(("mirror", "flip", "passes"), [(True, True, 2), (True, False, 1), (False, True, 1)])
 def test_images_are_mirrored_only_where_that_keeps_the_class(mirror: bool, flip: bool, passes: int) -> None:
     prepared = setup()._replace(flip=flip)

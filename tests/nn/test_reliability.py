@@ -24,6 +24,7 @@ from dhocl.nn.heads.reliability import (
     fit_shape,
     level_scores,
     marginals,
+    minimised,
     path_scores,
 )
 from tests.helpers.tensors import normal
@@ -122,6 +123,12 @@ def test_fit_finds_the_optimum_of_a_general_optimiser() -> None:
     found = fit(dict(enumerate(z)), own, leaves, {}, start)
     torch.testing.assert_close(found, torch.from_numpy(best).float(), atol=0.02, rtol=0)
     assert found[0] > found[1]
+
+
+def test_a_fit_that_diverges_changes_nothing() -> None:
+    start = torch.tensor([0.5, 1.0])
+    found = minimised(lambda x: (x - 3).square().sum() / (x - start).square().sum().sqrt().clamp_min(0), start)
+    assert torch.equal(found, start)
 
 
 def test_reliability_predicts_calibrated_marginals_of_its_posterior() -> None:

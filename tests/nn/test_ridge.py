@@ -153,10 +153,39 @@ def test_statistics_of_two_halves_add_up_to_those_of_the_whole() -> None:
         assert_close(first.system(level, table), whole.system(level, table))
 
 
-def left_out(phi: Tensor, y: Tensor, gamma: Tensor) -> LeaveOneOut:
+def left_out(phi: Tensor, y: Tensor, gamma: Tensor, weights: Tensor | None = None) -> LeaveOneOut:
     targets = torch.nn.functional.one_hot(y.clamp_min(0), 3).to(phi.dtype)
-    L = factor(phi[y >= 0].t() @ phi[y >= 0], gamma)
-    return LeaveOneOut(phi, y, L, targets[y >= 0].t() @ phi[y >= 0])
+    w = torch.ones(len(phi), dtype=phi.dtype) if weights is None else weights
+    L = factor((w[:, None] * phi)[y >= 0].t() @ phi[y >= 0], gamma)
+    return LeaveOneOut(phi, y, L, targets[y >= 0].t() @ phi[y >= 0], weights)
+
+
+def test_leave_one_out_where_samples_have_weights() -> None:
+    """Without the sample and its weight, whose leverage alone is above 1."""
+    phi, y, gamma = unit(5, D), torch.arange(5) % 3, torch.full((D,), 0.05)
+    w, targets = torch.full((5,), 0.3), torch.nn.functional.one_hot(y, 3).float()
+    out = left_out(phi, y, gamma, w)
+    assert (out._h > 1).any()
+    for i in range(5):
+        rest = [j for j in range(5) if j != i]
+        W = solve(factor((w[:, None] * phi)[rest].t() @ phi[rest], gamma), targets[rest].t() @ phi[rest])
+        torch.testing.assert_close(out.z[i], W @ phi[i], rtol=1e-4, atol=1e-4)
+
+
+def test_weights_are_shares_of_the_samples_with_a_class() -> None:
+    tree = balanced_tree(2, 2)
+    loose = tree.add(Label("loose", 1))
+    statistics, y = Statistics(D), torch.tensor([0, 2, 3, 4, loose])
+    statistics.add(unit(5, D), y, TreeTable.of(tree))
+    assert statistics.weights(y, 0, TreeTable.of(tree)).tolist() == [1.0, 0.75, 0.75, 0.75, 0.75]
+    assert statistics.weights(y[1:], 1, TreeTable.of(tree)).tolist() == [1.0] * 4
+
+
+def test_a_leverage_that_rounds_to_1_gives_numbers() -> None:
+    phi = torch.eye(3)
+    out = left_out(phi, torch.arange(3), torch.full((3,), 1e-9))
+    assert out.z.isfinite().all()
+    assert out.slopes(torch.ones(3, 3), torch.full((3,), 1e-9)).isfinite().all()
 
 
 def test_leave_one_out_equals_regression_without_the_sample() -> None:
@@ -208,17 +237,19 @@ def test_combined_weights_are_the_same_in_either_order(n: int, classes: int) -> 
     torch.testing.assert_close(combined(given, L, M), given @ solve(L, M))
 
 
-def test_slopes_are_those_of_the_losses_by_log_penalties() -> None:
+@pytest.mark.parametrize("weighted", [False, True])
+def test_slopes_are_those_of_the_losses_by_log_penalties(weighted: bool) -> None:
     """Against differences: each penalty is raised and lowered a little."""
+    w = torch.linspace(0.3, 0.9, 12, dtype=torch.float64) if weighted else None
     phi, y = unit(12, D).double(), torch.arange(12) % 3
     y[5] = -1
     gamma = torch.linspace(0.2, 0.8, D, dtype=torch.float64)
     rates = torch.rand(12, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    found = left_out(phi, y, gamma).slopes(rates, gamma)  # the loss of a sample: its outputs times rates
+    found = left_out(phi, y, gamma, w).slopes(rates, gamma)  # the loss of a sample: its outputs times rates
     for d in range(D):
         step = torch.ones(D, dtype=torch.float64)
         step[d] = math.exp(1e-5)
-        up, down = (left_out(phi, y, gamma * step**sign).z for sign in (1, -1))
+        up, down = (left_out(phi, y, gamma * step**sign, w).z for sign in (1, -1))
         expected = ((up - down) * rates).sum(1) / 2e-5
         torch.testing.assert_close(found[:, d], expected, rtol=1e-5, atol=1e-8)
 

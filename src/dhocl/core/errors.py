@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,8 +27,14 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """PyTorch raises RuntimeError where Python raises MemoryError."""
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in str(error))
+    """PyTorch raises RuntimeError where Python raises MemoryError. Its other errors may mention memory, too."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(s in text for s in _NO_MEMORY))
+
+
+_NO_MEMORY = ("out of memory", "not enough memory", "allocate memory", "tried to allocate", "alloc_failed", "bad_alloc")
 
 
 @contextmanager

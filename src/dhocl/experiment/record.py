@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import platform
 from contextlib import AbstractContextManager
@@ -19,6 +20,7 @@ from dhocl.core.taxonomy import Taxonomy
 from dhocl.data import DATASETS
 from dhocl.experiment.config import RunConfig
 from dhocl.experiment.evaluate import Scores
+from dhocl.methods.registry import method_settings
 
 MARKS = (10, 50)  # numbers of classes of the finest level at which Figures 13 and 14 of the paper show matrices
 
@@ -28,7 +30,7 @@ class Record:
 
     | file                   | content                                                                    |
     |------------------------|----------------------------------------------------------------------------|
-    | config.json            | configuration, versions, stream hash                                       |
+    | config.json            | configuration, all settings of the method, versions, stream hash           |
     | curve.jsonl            | one line per evaluation; without times, so that equal runs have equal files |
     | taxonomy.jsonl         | the events by which the tree grew                                          |
     | matrices.safetensors   | matrices of the learner at the end, such as prototype distances            |
@@ -61,6 +63,7 @@ class Record:
             "config.json",
             {
                 "config": config.to_json(),
+                "settings": _settings(config),
                 "stream": stream,
                 "levels": list(levels),
                 "versions": {name: version(name) for name in ("dhocl", "torch", "numpy")}
@@ -77,6 +80,16 @@ class Record:
     def config(self) -> RunConfig:
         with self._reading("config.json"):
             return RunConfig.from_json(self.describe()["config"])
+
+    def check_defaults(self) -> None:
+        """InputError if another version started the run, whose defaults of the method's settings were others."""
+        now = _settings(self.config())
+        for name, then in self.describe().get("settings", {}).items():  # earlier versions wrote none
+            if name in now and now[name] != then:
+                raise InputError(
+                    f"{self.folder} was started with {name.rstrip('_')}={then}, and the default is {now[name]} now: "
+                    "move it away, or choose another folder"
+                )
 
     def write_curve(self, curve: list[Scores]) -> None:
         text = "".join(json.dumps(scores) + "\n" for scores in curve)
@@ -134,6 +147,11 @@ class Record:
 
     def _reading(self, name: str) -> AbstractContextManager[None]:
         return usable(self.folder / name, "start the run again in another folder")
+
+
+def _settings(config: RunConfig) -> dict[str, Any]:
+    """All settings of the method, with their defaults."""
+    return dataclasses.asdict(method_settings(config.method, config.settings))
 
 
 def title(config: RunConfig) -> str:

@@ -91,7 +91,9 @@ def run_to_end(config: RunConfig, folder: str | Path | None = None, device: str 
         with tempfile.TemporaryDirectory() as place:
             return run_to_end(config, Path(place) / "run", device)
     record = Record(Path(folder))
-    if not (record.finished and record.config() == config):
+    if record.finished and record.config() == config:
+        record.check_defaults()
+    else:
         deque(run(config, record.folder, resume=bool(record.curve()), device=device), maxlen=0)
     return Result(record.summary(), record.curve())
 
@@ -266,6 +268,8 @@ def _open(config: RunConfig, folder: Path, resume: bool) -> Record:
         raise InputError(f"{folder} is finished: see its summary.json, or choose another folder")
     if resume and record.config() != config:
         raise InputError(f"{folder} was started with other settings: see its config.json, or choose another folder")
+    if resume:
+        record.check_defaults()
     if (record.curve() or record.finished) and not resume:
         raise InputError(f"{folder} has a run already: continue it with `resume`, or choose another folder")
     place = next(parent for parent in [folder, *folder.absolute().parents] if parent.exists())

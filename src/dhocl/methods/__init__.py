@@ -7,6 +7,7 @@ from typing import NamedTuple
 from dhocl.core.settings import Settings
 from dhocl.methods.acil import ACIL, AnalyticSettings
 from dhocl.methods.amber import Amber, AmberSettings
+from dhocl.methods.amber_plus import AmberPlus, AmberPlusSettings
 from dhocl.methods.cbrs import CBRS
 from dhocl.methods.ccl_dc import CCLDC, CclDcSettings
 from dhocl.methods.clib import CLIB, ClibSettings
@@ -44,6 +45,7 @@ class Method(NamedTuple):
 
 METHODS: dict[str, Method] = {
     "amber": Method(Amber, AmberSettings, "ridge on frozen stages, labels completed", "this project"),
+    "amber_plus": Method(AmberPlus, AmberPlusSettings, "AMBER on a network trained at first", "this project"),
     "halo": Method(HALO, HaloSettings, "linear and analytic heads, prototypes", "Wang, ICML 2026"),
     "er": Method(ER, ReplaySettings, "replay from a reservoir", "Rolnick, NeurIPS 2019"),
     "er_ace": Method(ERACE, ReplaySettings, "softmax over present classes on the stream", "Caccia, ICLR 2022"),

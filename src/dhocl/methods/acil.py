@@ -31,7 +31,7 @@ from dhocl.nn.ledger import TargetLedger
 class RidgeSettings(Settings):
     """Of analytic heads, also those of HALO."""
 
-    gamma: float = 1.0  # ridge
+    gamma: float = 0.3  # ridge
     expansion: int = 0  # width of the random ReLU layer; 0: none
     normalise: bool = True  # scale features to unit length
     exposed_labels: bool = True  # learn labels of classes from earlier batches; false: ACIL's phase-wise formula

@@ -193,7 +193,8 @@ class Amber(Learner):
         for level in table.levels:
             A, M, N = self._system(level, table)
             L = factor(A, self.penalties(level))
-            left_out[level] = LeaveOneOut(phi, table.columns(y, level), L, M)
+            weights = self.statistics.weights(y, level, table)
+            left_out[level] = LeaveOneOut(phi, table.columns(y, level), L, M, weights)
             scales[level] = self._balance(level, N, table)
             placements |= self._placed(level, L, M, table)
         z = {level: out.z * scales[level] for level, out in left_out.items()}

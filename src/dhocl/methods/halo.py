@@ -50,6 +50,7 @@ class PrintedSettings(HaloSettings):
     lr_prototypes: float = 5e-4
     lr_alpha: float = 5e-4
     batch_statistics: bool = True
+    gamma: float = 1.0
     normalise: bool = False
     mixing: Literal["equal", "replay"] = "replay"
     adapter: bool = True

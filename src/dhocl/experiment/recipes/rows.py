@@ -31,6 +31,7 @@ BEST: Rows = {
     **{name: {"method": name} for name in ("halo", "acil", "ncm", "slda", "ranpac", "er", "er_ace", "derpp", "gdumb")},
     "amber": {"method": "amber"},
     "amber, doubled side": {"method": "amber", "settings": DOUBLED},
+    "amber_plus": {"method": "amber_plus"},
     "joint": {"method": "joint"},
 }
 PARTS: Rows = {

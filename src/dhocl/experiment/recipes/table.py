@@ -187,7 +187,7 @@ RECIPES: dict[str, Recipe] = {
         "beyond the paper",
         grid(
             "cifar100",
-            rows={name: {"method": name, "image_size": 32} for name in ("halo", "er", "acil", "amber")}
+            rows={name: {"method": name, "image_size": 32} for name in ("halo", "er", "acil", "amber", "amber_plus")}
             | {"amber, doubled side": {"method": "amber", "image_size": 32, "settings": DOUBLED}},
         ),
         (Numbers(FULL, reference="halo"), Curves("accuracy")),

@@ -27,7 +27,11 @@ class Job(NamedTuple):
 
     @property
     def finished(self) -> bool:
-        return Record(self.folder).finished
+        """InputError if it was finished with other defaults."""
+        record = Record(self.folder)
+        if record.finished:
+            record.check_defaults()
+        return record.finished
 
 
 class SweepFolder:

@@ -31,7 +31,6 @@ __all__ = [
     "IMAGENET_MEAN",
     "IMAGENET_STD",
     "Backbone",
-    "Precision",
     "find_backbone",
     "frozen",
     "load",

@@ -89,7 +89,7 @@ def fit_shape(p: Tensor, columns: Tensor, start: Tensor) -> Tensor:
 
 
 def minimised(loss: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
-    """The argument with the smallest loss, near `start`, by L-BFGS."""
+    """The argument with the smallest loss, near `start`, by L-BFGS; `start` if it diverges."""
     x = start.clone().requires_grad_()
     optimizer = torch.optim.LBFGS([x], max_iter=ROUNDS, line_search_fn="strong_wolfe")
 
@@ -101,7 +101,8 @@ def minimised(loss: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
 
     with torch.enable_grad():
         optimizer.step(closure)  # type: ignore[no-untyped-call]
-    return x.detach().clamp(LEAST, MOST)
+    found = x.detach().clamp(LEAST, MOST)
+    return found if found.isfinite().all() else start
 
 
 def fit(z: dict[int, Tensor], own: Tensor, leaves: Tensor, placements: Placements, start: Tensor) -> Tensor:

@@ -90,26 +90,32 @@ class Readout(NamedTuple):
         return (phi if self.L is None else solve(self.L, phi)) @ self.rows.t()
 
 
+ROUNDED = 1e-5  # 1 - h can not be told from less in float32
+
+
 class LeaveOneOut:
     """Outputs for learned samples, each as if it had not been among the samples.
 
-    z₋ᵢ = (zᵢ - hᵢ tᵢ) / (1 - hᵢ) with the leverage hᵢ = φᵢᵀ (A + diag γ)⁻¹ φᵢ.
+    z₋ᵢ = (zᵢ - hᵢ tᵢ) / (1 - wᵢ hᵢ) with hᵢ = φᵢᵀ (A + diag γ)⁻¹ φᵢ, for a sample that A has with weight wᵢ.
 
     Args:
         phi: (n, D) features.
         columns: (n,) classes; -1 for samples that were not learned, which get the plain outputs.
         L: (D, D) factor.
         M: (C, D)
+        weights: (n,) of the samples in A; None: 1.
     """
 
-    def __init__(self, phi: Tensor, columns: Tensor, L: Tensor, M: Tensor) -> None:
+    def __init__(self, phi: Tensor, columns: Tensor, L: Tensor, M: Tensor, weights: Tensor | None = None) -> None:
         learned = (columns != UNKNOWN)[:, None]  # (n, 1)
         self._L, self._M = L, M
         self._U = solve(L, phi)  # (n, D)
         self._h = (phi * self._U).sum(1, keepdim=True) * learned  # (n, 1)
         self._learned = learned
         self._targets = F.one_hot(columns.clamp_min(0), len(M)).to(phi.dtype) * learned  # (n, C)
-        self.z = (self._U @ M.t() - self._h * self._targets) / (1 - self._h)  # (n, C)
+        self._w = phi.new_ones(len(phi), 1) if weights is None else weights[:, None]  # (n, 1)
+        self._rest = (1 - self._w * self._h).clamp_min(ROUNDED)  # (n, 1)
+        self.z = (self._U @ M.t() - self._h * self._targets) / self._rest  # (n, C)
 
     def slopes(self, gradient: Tensor, gamma: Tensor) -> Tensor:
         """(n, D) derivatives of the loss of each sample by log γ (D,), from those by its outputs z, gradient (n, C).
@@ -117,8 +123,8 @@ class LeaveOneOut:
         ∂zᵢ / ∂γ_d = -U_id W_d for plain outputs, ∂hᵢ / ∂γ_d = -U_id², with U = φ (A + diag γ)⁻¹ and W the weights.
         """
         plain = self._U * combined(gradient, self._L, self._M)
-        by_leverage = (gradient * (self.z - self._targets)).sum(1, keepdim=True) * self._learned  # (n, 1)
-        return -gamma * (plain + self._U.square() * by_leverage) / (1 - self._h)
+        by_leverage = (gradient * (self._w * self.z - self._targets)).sum(1, keepdim=True) * self._learned  # (n, 1)
+        return -gamma * (plain + self._U.square() * by_leverage) / self._rest
 
 
 class Rows:
@@ -269,6 +275,13 @@ class Statistics(NodeSums):
         here = table.node_levels[: len(counts)] == finer
         known = here & (table.paths[: len(counts), table.levels.index(level)] != UNKNOWN)
         return float(counts[known].sum() / counts[here].sum())
+
+    def weights(self, y: Tensor, level: int, table: TreeTable) -> Tensor:
+        """(n,) of samples labelled y (n,) in the Gram matrix of a level."""
+        levels, found = table.node_levels[y], torch.zeros(len(y), dtype=self.dtype, device=self.device)
+        for finer in torch.unique(levels).tolist():
+            found[levels == finer] = self.share(finer, level, table)
+        return found
 
     def system(self, level: int, table: TreeTable) -> System:
         """The normal equations of a level, by the tree as it is now.
