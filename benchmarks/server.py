@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,11 +13,18 @@ START = "from dhocl.cli import main; main()"
 
 
 class Server:
-    """`dhocl serve` in a separate process, of the model in a folder, or a replica (None)."""
+    """`dhocl serve` in a separate process, of the model in a folder, or a replica (None).
 
-    def __init__(self, folder: Path | None, *options: object) -> None:
+    `constants`: other values for constants of the package, such as {"nn.ledger.REMEMBERED": 10}.
+    """
+
+    def __init__(self, folder: Path | None, *options: object, constants: Mapping[str, float] | None = None) -> None:
         model = [] if folder is None else ["--model", folder]
-        command = [sys.executable, "-c", START, "serve", *model, "--port", 0, *options]
+        changes = "".join(
+            f"import dhocl.{name.rpartition('.')[0]}; dhocl.{name} = {value}; "
+            for name, value in (constants or {}).items()
+        )
+        command = [sys.executable, "-c", changes + START, "serve", *model, "--port", 0, *options]
         self._process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.address = self._process.stdout.readline().removeprefix("dhocl: ").strip()

@@ -1,10 +1,11 @@
 """Kill the service repeatedly under load, and check that each accepted observation is learned exactly once.
 
-    python benchmarks/soak.py [--kills 200] [--posters 3] [--out FILE]
+    python benchmarks/soak.py [--method amber] [--kills 200] [--posters 3] [--out FILE]
 
-All posted images differ, and the learner's memory is large enough for all of them. The last checkpoint therefore shows
-how often each image was learned, independently of the service's counters. If the service is killed before it responds,
-the image may be in the memory once or not at all.
+All posted images differ, and the model's ledger is made large enough for the hashes of all of them. The last checkpoint
+therefore shows how often each image was learned, independently of the service's counters. The learner is compared with
+the ledger: its memory of images if it replays, else its own count. If the service is killed before it responds, the
+image may be learned once or not at all.
 """
 
 from __future__ import annotations
@@ -23,14 +24,18 @@ from typing import Annotated, Any
 
 import httpx
 import numpy as np
+import torch
 import typer
 from PIL import Image
 from server import Server
+from torch import Tensor
 
 from dhocl.core import checkpoint
+from dhocl.nn.ledger import content_keys
 
 SIZE = 16
 KINDS = ("bird", "fish", "moss")
+LARGE = {"nn.ledger.REMEMBERED": 10**9}
 
 
 class Posters:
@@ -38,8 +43,8 @@ class Posters:
 
     def __init__(self, count: int, most: int) -> None:
         self.address = ""
-        self.posted: set[bytes] = set()
-        self.accepted: dict[int, bytes] = {}  # number -> image
+        self.posted: set[int] = set()  # hashes of images
+        self.accepted: dict[int, int] = {}  # number -> hash
         self.linked: set[str] = set()
         self.full = 0
         self._left = most
@@ -70,8 +75,9 @@ class Posters:
                 time.sleep(0.05)  # it was killed, or is not up yet
 
     def _post(self, client: httpx.Client, images: np.ndarray, child: str, kind: str, deep: bool) -> None:
+        keys = _keys(torch.from_numpy(images).permute(0, 3, 1, 2))
         with self._lock:
-            self.posted.update(image.tobytes() for image in images)
+            self.posted.update(keys)
         name, rank = (child, "species") if deep else (kind, "kind")
         files = [("image", ("x.png", _png(image))) for image in images]
         answer = client.post(
@@ -86,7 +92,7 @@ class Posters:
             return
         with self._lock:
             self._left -= len(images)
-            self.accepted |= dict(zip(answer.json()["accepted"], (image.tobytes() for image in images), strict=True))
+            self.accepted |= dict(zip(answer.json()["accepted"], keys, strict=True))
         known = {node["name"] for node in client.get(f"{self.address}/taxonomy").json()["nodes"]}
         if {child, kind} <= known and child not in self.linked:
             below, above = {"name": child, "rank": "species"}, {"name": kind, "rank": "kind"}
@@ -101,21 +107,31 @@ def _png(image: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def _learned(folder: Path) -> tuple[Counter[bytes], dict[str, Any]]:
-    """How often each image is in the learner's memory, and the counters of the service."""
+def _keys(x: Tensor) -> list[int]:
+    """(n, 3, size, size) -> hashes, as in the ledger."""
+    return [int(key) for key in content_keys(x)]
+
+
+def _learned(folder: Path) -> tuple[Counter[int], dict[str, Any], bool]:
+    """How often each image was learned, the counters of the service, and whether the learner itself has as many."""
     state = checkpoint.load_newest(folder / "checkpoints")
     assert state is not None
-    images = state["model"]["learner"]["memory"]["columns"]["x"].permute(0, 2, 3, 1).contiguous().numpy()
-    return Counter(image.tobytes() for image in images), state["service"]
+    learned, learner = Counter(state["model"]["ledger"]["keys"].tolist()), state["model"]["learner"]
+    if "window" in learner:  # amber
+        same = learner["window"]["seen"] == learned.total()
+    else:
+        same = Counter(_keys(learner["memory"]["columns"]["x"])) == learned
+    return learned, state["service"], same
 
 
 def _verdict(posters: Posters, metrics: dict[str, Any], tree: dict[str, Any], folder: Path) -> dict[str, bool]:
-    learned, service = _learned(folder)
+    learned, service, same = _learned(folder)
     nodes = {node["id"]: node for node in tree["nodes"]}
     parents = {n["name"]: nodes[n["parent"]]["name"] if n["parent"] is not None else None for n in nodes.values()}
     return {
         "accepted equals learned": metrics["accepted"] == metrics["learned"] == service["learned"] == learned.total(),
-        "nothing accepted is lost": all(learned[image] == 1 for image in posters.accepted.values()),
+        "the learner has what the ledger has": same,
+        "nothing accepted is lost": all(learned[key] == 1 for key in posters.accepted.values()),
         "nothing is learned twice": max(learned.values(), default=0) <= 1,
         "nothing is learned that was not posted": learned.keys() <= posters.posted,
         "numbers are given once": len(posters.accepted) == len(set(posters.accepted.values())),
@@ -135,12 +151,13 @@ def main(
     queue: Annotated[int, typer.Option(help="Entries that may wait.")] = 500,
     every: Annotated[int, typer.Option(help="Entries between checkpoints.")] = 100,
     seed: int = 0,
+    method: Annotated[str, typer.Option(help="amber, or one that replays images, such as er.")] = "amber",
     out: Annotated[Path | None, typer.Option(help="Also write the numbers as JSON.")] = None,
 ) -> None:
     rng = random.Random(seed)
     options = [
         "--method",
-        "er",
+        method,
         "--levels",
         "kind,species",
         "--backbone",
@@ -156,14 +173,14 @@ def main(
         crowd = Posters(posters, most)
         began = time.monotonic()
         for kill in range(kills):
-            server, before = Server(folder, *options), len(crowd.accepted)
+            server, before = Server(folder, *options, constants=LARGE), len(crowd.accepted)
             crowd.address = server.address
             while rng.random() < 0.99 and crowd.busy and len(crowd.accepted) == before:
                 time.sleep(0.05)  # most of the time something is accepted; sometimes it does not come to that
             time.sleep(rng.uniform(0, longest))
             server.end(signal.SIGKILL)
             print(f"\rkill {kill + 1} of {kills}, {len(crowd.accepted)} accepted", end="", file=sys.stderr, flush=True)
-        server = Server(folder, *options)
+        server = Server(folder, *options, constants=LARGE)
         crowd.address = server.address
         time.sleep(1)
         crowd.stop()
@@ -175,6 +192,7 @@ def main(
         verdict = _verdict(crowd, metrics, tree, folder) | {"it ends well": code == 0}
         size = sum(file.stat().st_size for file in folder.glob("journal.sqlite*"))
     report = {
+        "method": method,
         "kills": kills,
         "seconds": round(time.monotonic() - began),
         "accepted": metrics["accepted"],

@@ -1,7 +1,7 @@
-"""Write the folder of a small service, to be opened by later versions: `python -m tests.helpers.folder DIR QUEUED`.
+"""Write folders of small services, to be opened by later versions: `python -m tests.helpers.folder tests/data`.
 
-QUEUED is a copy whose service was killed while entries were queued. Make both whenever `checkpoint.FORMAT` or the
-`VERSION` of the journal changes. Keep the earlier ones in tests/data/folders and tests/data/queued.
+`folders` gets one of each of `METHODS`, and `queued` one whose service was killed while entries were queued. Those that
+exist are kept. Make them whenever `checkpoint.FORMAT` or the journal's `VERSION` changes, and keep the earlier ones.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any
 
 from dhocl import Classifier
 from dhocl.checks import LEAVES, exam
+from dhocl.core import checkpoint
+from dhocl.service import journal_format
 from dhocl.service.bodies import Limits
 from dhocl.service.journal import Post
 from dhocl.service.keeper import Pace
@@ -24,12 +26,19 @@ from dhocl.service.service import Service
 from tests.helpers.serving import TREE, as_post, examples, leave, post, started
 
 EXAM, _ = exam()  # ten images of each leaf
+CURRENT = f"format-{checkpoint.FORMAT}-journal-{journal_format.VERSION}"
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {  # by name of the folder, with settings that keep it small
+    CURRENT: ("amber", {"stages": 0.0}),
+    f"{CURRENT}-er": ("er", {}),
+    f"{CURRENT}-halo": ("halo", {}),
+}
 
 
-def write(folder: Path) -> None:
+def write(folder: Path, method: str, settings: dict[str, Any]) -> None:
     """A classifier that was saved, then served: observations, a revision and a refused revision, all applied."""
-    small = {"backbone": "tiny", "image_size": 32, "buffer": 8, "settings": {"stages": 0.0}}
-    classifier = Classifier(["kind", "species"], **small)
+    classifier = Classifier(
+        ["kind", "species"], method=method, backbone="tiny", image_size=32, buffer=8, settings=settings
+    )
     classifier.learn(EXAM, [(LEAVES[n // 10], "species") for n in range(len(EXAM))])
     classifier.save(folder)
     service = Service(folder, {}, Limits(), Pace())
@@ -73,6 +82,9 @@ def _shrink(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    applied, queued = map(Path, sys.argv[1:])
-    write(applied)
-    queue(Path(shutil.copytree(applied, queued)))
+    data = Path(sys.argv[1])
+    for name, (method, settings) in METHODS.items():
+        if not (data / "folders" / name).exists():
+            write(data / "folders" / name, method, settings)
+    if not (data / "queued" / CURRENT).exists():
+        queue(Path(shutil.copytree(data / "folders" / CURRENT, data / "queued" / CURRENT)))

@@ -165,8 +165,8 @@ START = "from dhocl.cli import main; main()"
 NEW = ["--levels", "kind,species", "--backbone", "tiny", "--image-size", "32"]
 
 
-def command(*arguments: object, constants: Mapping[str, float] | None = None) -> list[str]:
-    """`constants`: other values for constants of the service, such as {"live.GUARANTEED": 1.0}."""
+def command(*arguments: object, constants: Mapping[str, float | str] | None = None) -> list[str]:
+    """`constants`: other values, or code, for what the service is made of, such as {"live.GUARANTEED": 1.0}."""
     changes = "".join(
         f"import dhocl.service.{name.partition('.')[0]}; dhocl.service.{name} = {value}; "
         for name, value in (constants or {}).items()
@@ -176,7 +176,7 @@ def command(*arguments: object, constants: Mapping[str, float] | None = None) ->
 
 @contextmanager
 def started(
-    *arguments: object, port: int = 0, constants: Mapping[str, float] | None = None, **more: Any
+    *arguments: object, port: int = 0, constants: Mapping[str, float | str] | None = None, **more: Any
 ) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
     """`more`: arguments of Popen, such as `stderr`."""
     given = command(*arguments, "--port", port, constants=constants)

@@ -17,6 +17,7 @@ from dhocl.service.corrections import has_image
 from dhocl.service.journal import Post
 from dhocl.service.keeper import Pace
 from dhocl.service.service import Service
+from tests.helpers.engines import work_off
 from tests.helpers.serving import OPTIONS, as_post, examples, leave, opened, post, running, settled, until
 
 GIVEN = examples(24)
@@ -26,12 +27,6 @@ def correct(service: Service, target: int, **content: Any) -> int:
     (numbers,) = service.journal.append([Post("correction", [content], targets=[target])])
     assert numbers is not None
     return numbers[0]
-
-
-def work_off(service: Service, turns: int = 1000) -> None:
-    for _ in range(turns):
-        if not service.engine.turn():
-            return
 
 
 def flat(value: Any, name: str = "") -> dict[str, Any]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import sqlite3
+import threading
 from pathlib import Path
+from typing import ClassVar
 
 import httpx
 import numpy as np
 import pytest
+from anyio import to_thread
 
+from dhocl.service.aside import Aside
 from dhocl.service.bodies import Limits
 from dhocl.service.features import AT_ONCE
 from dhocl.service.images import decode
@@ -17,6 +22,7 @@ from dhocl.service.journal import Journal, Post
 from dhocl.service.pool import Pool
 from dhocl.service.ranking import Ranking
 from dhocl.service.served import as_array, as_tensor
+from dhocl.service.suggesting import Suggesting
 from tests.helpers.serving import NEW, as_post, encoded, examples, leave, opened, post, running, settled, started, until
 
 
@@ -109,6 +115,35 @@ def test_a_full_pool_loses_its_oldest_and_uses_no_id_twice(tmp_path: Path) -> No
         assert client.service.pool.ids() == [3, 5, 6, 7]
         found = client.get("/suggestions").json()
         assert sorted(each["id"] for each in found["suggestions"]) == [3, 5, 6, 7]
+
+
+def test_images_that_come_during_the_last_step_get_features_too() -> None:
+    class Slow:
+        """Reads what there is, and then takes its time."""
+
+        there: ClassVar = [1]
+        held: ClassVar[list[int]] = []
+        reading, go_on = threading.Event(), threading.Event()
+
+        def advance(self) -> bool:
+            lacking = [number for number in self.there if number not in self.held]
+            self.reading.set()
+            assert self.go_on.wait(10)
+            self.held += lacking
+            return False
+
+    async def scene() -> None:
+        slow = Slow()
+        suggesting = Suggesting(slow, Aside())  # type: ignore[arg-type]
+        first = suggesting.catch_up()
+        await to_thread.run_sync(slow.reading.wait, 10)
+        slow.there.append(2)
+        assert suggesting.catch_up() is first
+        slow.go_on.set()
+        await first
+        assert slow.held == [1, 2]
+
+    asyncio.run(scene())
 
 
 def test_a_label_is_taken_back(tmp_path: Path) -> None:

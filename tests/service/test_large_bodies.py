@@ -26,17 +26,21 @@ COUNT = 1_000_000
     ids=["revision", "observations", "images"],
 )
 def test_millions_of_values_are_not_parsed(tmp_path: Path, path: str, body: bytes, code: int) -> None:
+    """Nor do others wait for them. On a busy machine they may wait for a processor, but not each time."""
     with started("--model", tmp_path / "m", *NEW) as (process, client), ThreadPoolExecutor(1) as other:
         before = peak(process.pid)
-        headers = {"Content-Type": "application/json"}
-        posted = other.submit(httpx.post, f"{client.base_url}{path}", content=body, headers=headers, timeout=60)
-        slowest = 0.0
-        while not posted.done():
-            began = time.monotonic()
-            assert client.get("/health").status_code == 200
-            slowest = max(slowest, time.monotonic() - began)
-        assert posted.result().status_code == code
-        assert slowest < 5
+
+        def slowest() -> float:
+            headers, longest = {"Content-Type": "application/json"}, 0.0
+            posted = other.submit(httpx.post, f"{client.base_url}{path}", content=body, headers=headers, timeout=60)
+            while not posted.done():
+                began = time.monotonic()
+                assert client.get("/health").status_code == 200
+                longest = max(longest, time.monotonic() - began)
+            assert posted.result().status_code == code
+            return longest
+
+        assert any(slowest() < 1 for _ in range(3))
         assert peak(process.pid) - before < 200
 
 

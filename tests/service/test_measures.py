@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from dhocl.service.measures import Measures
 from tests.helpers.serving import NEW, examples, post, settled, started
 
+DOCUMENTED = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
 SCRAPER = "application/openmetrics-text;version=1.0.0;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
 
 
@@ -47,15 +48,36 @@ def test_what_prometheus_reads(tmp_path: Path) -> None:
     assert rejected == {"400": 1, "404": 2, "405": 1, "422": 1}
     assert found["dhocl_batch_seconds_count",] >= 2
     assert found["dhocl_batch_seconds_sum",] > 0
-    for name in ("accepted_total", "learned_total", "refused_total", "deleted_total", "relabelled_total", "queued"):
+    for name in (
+        "accepted_total",
+        "learned_total",
+        "refused_total",
+        "deleted_total",
+        "relabelled_total",
+        "queued",
+        "pool",
+    ):
         assert found[f"dhocl_{name}",] == numbers[name.removesuffix("_total")]
+    assert found["dhocl_waiting_seconds",] == numbers["waiting"] == 0
     for rank, count in numbers["classes"].items():
         assert found["dhocl_classes", rank] == count
         assert found["dhocl_seen_total", rank] == numbers["ranks"][rank]["seen"]
 
 
+def test_all_measurements_are_documented() -> None:
+    counts = dict.fromkeys(("accepted", "learned", "refused", "deleted", "relabelled", "queued", "waiting", "pool"), 1)
+    rank = {"seen": 1, "correct": 1, "recent": 1.0}
+    replica = dict.fromkeys(("staleness", "checked", "behind"), 1)
+    measures = Measures(lambda: counts | {"classes": {"kind": 1}, "ranks": {"kind": rank}, "replica": replica})
+    families = text_string_to_metric_families(measures.text().decode())
+    names = [name + "_total" * (kind == "counter") for name, kind in ((f.name, f.type) for f in families)]
+    names = [name for name in names if not name.endswith("_created")]  # of the client library
+    assert len(names) > 15
+    assert [name for name in names if f"`{name}`" not in DOCUMENTED] == []
+
+
 def test_services_of_one_process_do_not_share_measurements() -> None:
-    counts = ("accepted", "learned", "refused", "deleted", "relabelled", "queued", "pool")
+    counts = ("accepted", "learned", "refused", "deleted", "relabelled", "queued", "waiting", "pool")
     zero = dict.fromkeys(counts, 0) | {"classes": {}, "ranks": {}}
     first, second = Measures(lambda: zero), Measures(lambda: zero)
     first.batches.observe(1.0)

@@ -23,6 +23,7 @@ CLIENTS = 10  # more than one replica should have at once
 EXAM = [("image", ("x.png", image, "image/png")) for image, _, _ in examples(3, seed=99)]
 
 
+@pytest.mark.cluster
 def test_replicas_on_ray_follow_and_survive_a_kill(tmp_path: Path) -> None:
     """What Ray Serve does not repeat by itself, the client does: what a replica had taken when it was killed."""
     (tmp_path / "token").write_text(TOKEN)

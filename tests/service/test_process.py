@@ -40,13 +40,27 @@ def test_stopped_and_killed_it_goes_on(tmp_path: Path) -> None:
             assert process.wait() == 0
 
 
-def test_under_random_kills_everything_accepted_is_learned_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["amber", "er"])
+def test_under_random_kills_everything_accepted_is_learned_once(tmp_path: Path, method: str) -> None:
     out = tmp_path / "report.json"
-    options = ["--kills", "2", "--longest", "2", "--most", "400", "--every", "40", "--out", str(out)]
+    options = [
+        "--method",
+        method,
+        "--kills",
+        "2",
+        "--longest",
+        "2",
+        "--most",
+        "400",
+        "--every",
+        "40",
+        "--out",
+        str(out),
+    ]
     done = subprocess.run([sys.executable, ROOT / "benchmarks" / "soak.py", *options], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(out.read_text())
-    assert report["kills"] == 2
+    assert (report["method"], report["kills"]) == (method, 2)
     assert report["accepted"] == report["learned"] > 0
 
 

@@ -4,6 +4,7 @@ import threading
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from dhocl.service.together import Together
 
@@ -36,6 +37,31 @@ def test_items_that_wait_are_handled_in_one_call_up_to_a_size() -> None:
     anyio.run(main)
     assert [sorted(call) for call in calls] == [[1, 2, 3], [9], [4], [5]]
     assert found == {item: 10 * item for item in (1, 2, 3, 4, 9)}
+
+
+def test_addresses_take_turns() -> None:
+    calls: list[list[int]] = []
+    go = threading.Event()
+
+    def handle(items: list[int]) -> list[int]:
+        calls.append(items)
+        go.wait(60)
+        return items
+
+    async def main() -> None:
+        together = Together(handle, lambda _: 1, most=2)
+        async with anyio.create_task_group() as tasks:
+            for item in range(6):
+                tasks.start_soon(together, item, "a")
+                await checkpoint()
+            tasks.start_soon(together, 6, "b")
+            await checkpoint()
+            go.set()
+
+    anyio.run(main)
+    first, *others = calls
+    assert first == [0]
+    assert others == [[1, 6], [2, 3], [4, 5]]
 
 
 def test_an_error_reaches_all_of_its_call_and_nobody_else() -> None:

@@ -9,20 +9,45 @@ from anyio.lowlevel import checkpoint
 from dhocl.service.turns import BusyError, Line, Patience
 
 
-def test_the_largest_weight_is_next_then_the_first() -> None:
+def test_addresses_take_turns() -> None:
     async def use() -> None:
         line, order = Line(1), []
 
-        async def take(name: str, weight: int) -> None:
-            async with line.turn(Patience(60), weight):
-                order.append(name)
+        async def take(address: str, place: int) -> None:
+            async with line.turn(Patience(60), address):
+                order.append(f"{address}{place}")
                 await anyio.sleep(0.01)
 
         async with anyio.create_task_group() as tasks:
-            for name, weight in [("first", 0), ("a", 1), ("b", 5), ("c", 5), ("d", 2)]:
-                tasks.start_soon(take, name, weight)
+            for place, address in enumerate("aaaabbca"):
+                tasks.start_soon(take, address, place)
                 await checkpoint()
-        assert order == ["first", "b", "c", "d", "a"]
+        assert order == ["a0", "a1", "b4", "c6", "a2", "b5", "a3", "a7"]
+
+    anyio.run(use)
+
+
+def test_who_leaves_is_passed_over() -> None:
+    async def use() -> None:
+        line, order = Line(1), []
+
+        async def take(address: str, seconds: float) -> None:
+            async with line.turn(Patience(seconds), address):
+                order.append(address)
+                await anyio.sleep(0.2)
+
+        async def leave(address: str) -> None:
+            with pytest.raises(BusyError):
+                await take(address, 0.05)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(take, "a", 60)
+            await checkpoint()
+            for address in "bc":
+                tasks.start_soon(leave, address)
+            for address in "bb":
+                tasks.start_soon(take, address, 60)
+        assert order == ["a", "b", "b"]
 
     anyio.run(use)
 

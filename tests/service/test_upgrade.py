@@ -1,7 +1,7 @@
 """Folders of earlier versions: they open, predict what they predicted, and go on learning.
 
-tests/data/folders has one for each pair of `checkpoint.FORMAT` and the journal's `VERSION`, named after them. In
-tests/data/queued, the service was killed before it applied its last entries.
+tests/data/folders has some for each pair of `checkpoint.FORMAT` and the journal's `VERSION`, named after them and after
+the method, if that is not `amber`. In tests/data/queued, the service was killed before it applied its last entries.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ import pytest
 
 from dhocl import Classifier, InputError
 from dhocl.core import checkpoint
-from dhocl.service import journal_format
-from tests.helpers.folder import EXAM, expected, write
+from tests.helpers.folder import CURRENT, EXAM, METHODS, expected, write
 from tests.helpers.serving import TREE, applied, encoded, examples, names, opened, post, started, until
 
 KEPT = Path(__file__).parents[1] / "data" / "folders"
 FOLDERS = sorted(KEPT.iterdir())
 QUEUED = sorted((KEPT.parent / "queued").iterdir())
-CURRENT = f"format-{checkpoint.FORMAT}-journal-{journal_format.VERSION}"
 
 
 @pytest.fixture(params=FOLDERS, ids=lambda path: path.name)
@@ -73,16 +71,15 @@ def test_queued_entries_are_applied(kept: Path, tmp_path: Path) -> None:
 
 
 def test_the_current_version_is_among_them() -> None:
-    kept = [[path.name for path in folders] for folders in (FOLDERS, QUEUED)]
-    assert all(CURRENT in names for names in kept), (
-        f"python -m tests.helpers.folder tests/data/folders/{CURRENT} tests/data/queued/{CURRENT}"
-    )
+    assert METHODS.keys() <= {path.name for path in FOLDERS}, "python -m tests.helpers.folder tests/data"
+    assert CURRENT in [path.name for path in QUEUED], "python -m tests.helpers.folder tests/data"
 
 
-def test_the_kept_folder_can_be_made_again(tmp_path: Path) -> None:
-    write(tmp_path / "m")
-    assert_as_before(tmp_path / "m", json.loads((KEPT / CURRENT / "expected.json").read_text()))
-    assert sum(path.stat().st_size for path in (tmp_path / "m").rglob("*") if path.is_file()) < 300_000
+@pytest.mark.parametrize("name", METHODS)
+def test_the_kept_folder_can_be_made_again(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "m", *METHODS[name])
+    assert_as_before(tmp_path / "m", json.loads((KEPT / name / "expected.json").read_text()))
+    assert sum(path.stat().st_size for path in (tmp_path / "m").rglob("*") if path.is_file()) < 500_000
 
 
 def newer_checkpoint(folder: Path) -> None:

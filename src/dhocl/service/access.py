@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dhocl.core.errors import InputError
+from dhocl.service.addresses import address_of
 from dhocl.service.arriving import Bodies
 
 OPEN = {"/", "/docs", "/health", "/openapi.json"}  # never need a token: they reveal nothing that was learned
@@ -81,7 +82,7 @@ class Guard:
 
         try:
             self._check(scope, Headers(scope=scope))
-            with self._bodies.arriving(receive, self._limit(scope)) as body:
+            with self._bodies.arriving(receive, self._limit(scope), address_of(scope)) as body:
                 await self._app(scope, body.receive, send_with_headers)
         except HTTPException as problem:
             answer = JSONResponse({"detail": problem.detail}, problem.status_code, problem.headers)
@@ -91,6 +92,8 @@ class Guard:
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         host = headers.get("host", "")
+        if "transfer-encoding" in headers:  # first of all: whatever the answer is, the connection must be closed
+            raise HTTPException(411, "send the request with Content-Length, not in chunks", {"Connection": "close"})
         if self._token is None and _name(host) not in LOOPBACK:
             raise HTTPException(400, "without a token only requests to localhost are accepted")
         if scope["method"] not in READING and "origin" in headers and _netloc(headers["origin"]) != host:

@@ -1,4 +1,4 @@
-"""Request bodies while they arrive: limits of their size, their time and the memory of all of them."""
+"""Request bodies while they arrive: limits of their size, their time, their number and the memory of all of them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
 
 HELD = 8  # limit of all bodies in memory, in bodies of the largest size
+COMPLETE = 128  # requests whose bodies are complete and that are not answered yet; far fewer than connections
 PATIENCE = 30.0  # seconds for each STEP of a body
 STEP = 300_000  # bytes
 LONGEST = 600.0  # seconds for a body
@@ -21,12 +22,14 @@ class Body:
     Args:
         receive: of the request.
         most: bytes.
+        address: of the client.
         bodies: those in memory.
     """
 
-    def __init__(self, receive: Receive, most: int, bodies: Bodies) -> None:
+    def __init__(self, receive: Receive, most: int, address: str, bodies: Bodies) -> None:
         self._receive = receive
         self._most = most
+        self.address = address
         self._bodies = bodies
         self._began = self._advanced = anyio.current_time()  # the latter: when the last step was complete
         self._next = STEP  # bytes that complete the next one
@@ -70,9 +73,9 @@ class Body:
 
 
 class Bodies:
-    """All bodies in memory. If they are too large together, those that arrive slowly make room.
+    """All bodies in memory. An address may have at most as many bytes, and complete bodies, as are free.
 
-    Else a few clients that send nearly all of a large body, and then nothing, would keep all others out.
+    So one client can not take the room of others, and many leave some to each.
 
     Args:
         most: bytes of the largest body.
@@ -83,9 +86,9 @@ class Bodies:
         self._held: set[Body] = set()
 
     @contextmanager
-    def arriving(self, receive: Receive, most: int) -> Iterator[Body]:
+    def arriving(self, receive: Receive, most: int, address: str = "") -> Iterator[Body]:
         """A body of at most `most` bytes. It is in memory until the request is answered."""
-        body = Body(receive, most, self)
+        body = Body(receive, most, address, self)
         self._held.add(body)
         try:
             yield body
@@ -93,8 +96,13 @@ class Bodies:
             self._held.discard(body)
 
     def fit(self, newest: Body) -> None:
-        while sum(body.taken for body in self._held) > HELD * self._most:
-            slow = max((body for body in self._held if not body.complete), key=lambda body: body.waste, default=newest)
+        """Refuse it if there are too many. If there is too little memory, a body that arrives slowly makes room."""
+        own = [body for body in self._held if body.address == newest.address]
+        if sum(body.complete for body in own) > COMPLETE - sum(body.complete for body in self._held):
+            raise _too_many()
+        while sum(body.taken for body in own) > HELD * self._most - sum(body.taken for body in self._held):
+            arriving = (body for body in own if body.taken and not body.complete)
+            slow = max(arriving, key=lambda body: body.waste, default=newest)
             if slow is newest:
                 raise _too_many()
             slow.make_room()

@@ -35,7 +35,7 @@ PATIENCE = 60.0  # seconds until an answer must be there, on a busy machine
 
 
 class Decoder:
-    """Decodes images in turn: small ones in the order in which they were given, large ones by their bytes.
+    """Decodes images in turn, of one address after the other. Small ones do not wait for large ones.
 
     Args:
         size: side in pixels of the images that the model learns.
@@ -57,27 +57,29 @@ class Decoder:
         """
         await anyio.to_process.run_sync(os.getpid, limiter=self._processes)
 
-    async def decode(self, contents: list[bytes]) -> list[images.Decoded]:
+    async def decode(self, contents: list[bytes], address: str = "") -> list[images.Decoded]:
         """InputError if one of them is refused, BusyError if they wait too long for their turns."""
-        return await self._each(images.decode, contents)
+        return await self._each(images.decode, contents, address)
 
-    async def pixels(self, contents: list[bytes]) -> list[bytes]:
+    async def pixels(self, contents: list[bytes], address: str = "") -> list[bytes]:
         """The same, without copies for display."""
-        return await self._each(images.pixels, contents)
+        return await self._each(images.pixels, contents, address)
 
-    async def _each(self, work: Work[T], contents: list[bytes]) -> list[T]:
+    async def _each(self, work: Work[T], contents: list[bytes], address: str = "") -> list[T]:
         """One at a time, so that requests with many or slow images let others through."""
-        patience = Patience(WAIT)
-        return [await self._one(work, content, f"image {place}", patience) for place, content in enumerate(contents)]
+        patience, found = Patience(WAIT), []
+        for place, content in enumerate(contents):
+            found.append(await self._one(work, content, f"image {place}", patience, address))
+        return found
 
-    async def _one(self, work: Work[T], content: bytes, what: str, patience: Patience) -> T:
-        async with self._small.turn(patience):
+    async def _one(self, work: Work[T], content: bytes, what: str, patience: Patience, address: str) -> T:
+        async with self._small.turn(patience, address):
             try:
                 return await self._run(work, content, min(SMALL, self._most), what)
             except SizeRefusedError:
                 if self._most <= SMALL:
                     raise
-        async with self._large.turn(patience, len(content)):  # a few bytes that claim many pixels wait for photographs
+        async with self._large.turn(patience, address):
             return await self._run(work, content, self._most, what)
 
     async def _run(self, work: Work[T], content: bytes, most: int, what: str, again: bool = True) -> T:

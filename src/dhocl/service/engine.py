@@ -18,14 +18,13 @@ from dhocl.service.corrections import standing
 from dhocl.service.journal import Entry, Journal, MovedError, Outcome
 from dhocl.service.keeper import Keeper
 from dhocl.service.logs import Line
-from dhocl.service.recovery import FAILED, Attempts, ReplayError, check_refusal, log_refused
+from dhocl.service.recovery import FAILED, Attempts, ReplayError, Shortage, another, check_refusal, log_refused
 from dhocl.service.served import ServedModel, Snapshot, as_array
 
 logger = logging.getLogger(__name__)
 
 LINGER = 0.1  # seconds that the first entry of a micro-batch waits for others
 WINDOW = 30.0  # seconds over which throughput is measured
-PAUSES = (1.0, 2.0, 4.0, 8.0)  # seconds to wait for memory to load a checkpoint
 
 
 class Engine:
@@ -49,6 +48,8 @@ class Engine:
         self._announce = announce
         self._timed = timed
         self._attempts = Attempts()
+        self._shortage = Shortage()
+        self._trials = 0  # that failed
         self._replaying = False  # entries that were applied before are applied again
         self._began = time.monotonic()
         self._learned_at: deque[tuple[float, int]] = deque(maxlen=1000)  # (time, observations)
@@ -75,6 +76,11 @@ class Engine:
         return self._thread.is_alive() and not self.failed
 
     @property
+    def waiting(self) -> float:
+        """Seconds since learning waits for memory; 0 if it does not."""
+        return self._shortage.seconds
+
+    @property
     def per_second(self) -> float:
         """Observations learned per second, over the last WINDOW seconds."""
         now = time.monotonic()
@@ -84,19 +90,30 @@ class Engine:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
-                if not self.turn():
-                    self._wake.wait(timeout=1.0)
-                    self._wake.clear()
-                    self._stopping.wait(LINGER)
-                self._keeper.check_place()
-                if self._keeper.due(self._served, self._replaying):
-                    self.save()
+                try:
+                    self._work()
+                except Exception as error:
+                    if not lacks_memory(error):
+                        raise
+                    self._wait_for_memory(self._served.applied + 1, error)
+                    self._restore()
             self.save()
         except Exception as error:
             self.failed = True
             known = isinstance(error, (InputError, MovedError, ReplayError, sqlite3.Error))
             unclear = not known or error.__cause__ is not None
             logger.error("learning has stopped, accepted entries are kept: %s", error, exc_info=unclear)
+
+    def _work(self) -> None:
+        """A turn, or a rest if there is nothing to do, and a checkpoint if it is time."""
+        if not self.turn():
+            self._shortage.applied(self._served.applied + 1)  # what it struck can be anything but an entry
+            self._wake.wait(timeout=1.0)
+            self._wake.clear()
+            self._stopping.wait(LINGER)
+        self._keeper.check_place()
+        if self._keeper.due(self._served, self._replaying):
+            self.save()
 
     def turn(self) -> bool:
         """Apply a micro-batch. False if no entry is queued. A replay ends with a checkpoint."""
@@ -143,17 +160,37 @@ class Engine:
             self._settle(step, outcomes)
         self.snapshot = Snapshot(self._served, lagging=bool(self._journal.after(self._served.applied, 1)))
         self._publish(entries, outcomes, version)
+        self._shortage.applied(self._served.applied)
 
     def _recover(self, entries: Sequence[Entry], step: int, error: Exception) -> None:
         """Restore the model, which may be in an invalid state, and refuse the entries or leave them for a retry."""
         what = f"entries {entries[0].number} to {entries[-1].number}"
-        logger.warning("%s can not be learned: %s: %s", what, type(error).__name__, error)
-        decision = self._attempts.failed(entries, error)
-        if decision.refused:
+        if lacks_memory(error):
+            self._wait_for_memory(entries[0].number, error)
+            refused = self._attempts.lacked_memory(entries, self._another_is_learned)
+        else:
+            logger.warning("%s can not be learned: %s: %s", what, type(error).__name__, error)
+            refused = self._attempts.failed(entries, error)
+        if refused:
             logger.error("%s are refused", what, exc_info=error)
             self._settle(step, [Outcome(e.number, "refused", {"reason": FAILED}) for e in entries])
-        self._stopping.wait(decision.pause)
         self._restore()
+
+    def _another_is_learned(self, entry: Entry) -> bool:
+        """Whether another observation can be learned now. It is a trial: the model has to be restored after it."""
+        self._restore()
+        other = another(self._journal, entry, self._trials)
+        if other is None:
+            return False
+        try:
+            self._served.learn(self._images([other]), [(other.content["name"], other.content["rank"])])
+        except sqlite3.Error:  # of the journal
+            raise
+        except Exception as error:
+            logger.warning("entry %d can not be learned either: %s: %s", other.number, type(error).__name__, error)
+            self._trials += 1
+            return False
+        return True
 
     def _observe(self, entries: Sequence[Entry]) -> list[Outcome]:
         learnable = [entry for entry in entries if entry.state != "refused"]
@@ -220,16 +257,20 @@ class Engine:
                     raise  # without a checkpoint: entries without an outcome are learned again after a restart
 
     def _restore(self) -> None:
-        """Load the last checkpoint, and try again while there is no memory for it."""
-        for pause in PAUSES:
+        """Load the last checkpoint, as soon as there is memory for it."""
+        while True:
             try:
                 self._served = self._keeper.load()
                 return
             except Exception as error:
-                if not lacks_memory(error):
+                if self._stopping.is_set() or not lacks_memory(error):
                     raise
-            self._stopping.wait(pause)
-        self._served = self._keeper.load()
+                self._wait_for_memory(self._served.applied + 1, error)
+
+    def _wait_for_memory(self, number: int, error: Exception) -> None:
+        pause, what = self._shortage.pause(number), f"{type(error).__name__}: {error}"
+        logger.warning("memory is short, entries from %d on wait, next attempt in %g s: %s", number, pause, what)
+        self._stopping.wait(pause)
 
     def _publish(self, entries: Sequence[Entry], outcomes: Sequence[Outcome], version: int) -> None:
         news: list[tuple[str, Any]] = [

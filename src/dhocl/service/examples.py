@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ CACHED = 2048  # features kept
 
 
 class Examples:
-    """Its methods, but for `of_class`, are called in one thread at a time.
+    """Its methods are called in one thread at a time.
 
     Args:
         journal: has the images.
@@ -33,7 +34,24 @@ class Examples:
         self._snapshot = snapshot
         self._features = Features(lambda number: journal.pixels(number, number).get(number), snapshot, size)
 
-    def of_class(self, label: Label) -> list[Entry]:
+    def like(self, pixels: bytes, label: Label) -> tuple[Literal["similarity", "time"], list[Entry]]:
+        """Observations of the class, and how they are sorted: those that look most like an image first, or the newest.
+
+        The features of a network that is trained do not stay, so that they can not be compared.
+        """
+        newest, phi = self._of_class(label), self._features.of(pixels)
+        if phi is None:
+            return "time", newest
+        numbers = [entry.number for entry in newest]
+        while self._features.advance(numbers):
+            pass
+        found = self._nearest(phi, newest)
+        held = self._features.held
+        for number in list(islice(held, max(0, len(held) - CACHED))):
+            del held[number]
+        return "similarity", found
+
+    def _of_class(self, label: Label) -> list[Entry]:
         """Learned observations of the class or of one below it, newest first, with their present labels."""
         snapshot = self._snapshot()
         tree, node = snapshot.taxonomy, snapshot.taxonomy.id(label)
@@ -52,19 +70,7 @@ class Examples:
                 found.append(entry._replace(content=content | {"name": tree.labels[tree.id(own)].name}))
         return found[:CANDIDATES]
 
-    def advance(self, numbers: Sequence[int]) -> bool:
-        """Compute features of some images. Whether others are left."""
-        held = self._features.held
-        left = self._features.advance(numbers)
-        for number in list(islice(held, max(0, len(held) - CACHED))):
-            del held[number]
-        return left
-
-    def look(self, pixels: bytes) -> Tensor | None:
-        """(1, D) features of an image. None if the network is trained: none can be compared."""
-        return self._features.of(pixels)
-
-    def nearest(self, phi: Tensor, candidates: Sequence[Entry]) -> list[Entry]:
+    def _nearest(self, phi: Tensor, candidates: Sequence[Entry]) -> list[Entry]:
         """The candidates, most similar first: by the distance of frozen features."""
         held = self._features.held
         here = [entry for entry in candidates if entry.number in held]

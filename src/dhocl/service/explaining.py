@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from anyio.to_thread import run_sync
 from fastapi import FastAPI, HTTPException, Query, Request
 
 from dhocl.core.taxonomy import Label
 from dhocl.service import schema
+from dhocl.service.addresses import address_of
 from dhocl.service.bodies import read_images
 from dhocl.service.examples import Examples
 from dhocl.service.journal import Entry
@@ -44,17 +44,11 @@ def add_explaining(app: FastAPI, service: Service, predicting: Predicting) -> No
         label = Label(name, service.ranks.index(rank))
         if label not in service.engine.snapshot.taxonomy:
             raise HTTPException(404, f"there is no {rank} of this name")
+        address = address_of(request.scope)
         with refusals():
-            (pixels,) = await predicting.decoder.pixels(contents)
-        phi = await run_sync(stored.look, pixels, limiter=predicting.thread)
-        found = newest = await run_sync(stored.of_class, label)
-        if phi is not None:
-            numbers = [entry.number for entry in newest]
-            while await run_sync(stored.advance, numbers, limiter=predicting.thread):
-                pass
-            found = await run_sync(stored.nearest, phi, newest, limiter=predicting.thread)
-        by = "time" if phi is None else "similarity"
-        return {"by": by, "compared": len(newest), "examples": [_example(entry) for entry in found[:count]]}
+            (pixels,) = await predicting.decoder.pixels(contents, address)
+            by, found = await predicting.aside(lambda: stored.like(pixels, label), address)
+        return {"by": by, "compared": len(found), "examples": [_example(entry) for entry in found[:count]]}
 
 
 def _example(entry: Entry) -> dict[str, Any]:

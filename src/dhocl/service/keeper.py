@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dhocl.core import checkpoint
-from dhocl.core.errors import InputError
+from dhocl.core.errors import InputError, lacks_memory
 from dhocl.core.files import is_same
 from dhocl.core.process import return_freed_memory
 from dhocl.service.corrections import erase, erasing
@@ -69,8 +69,10 @@ class Keeper:
                 self._write(served)
             if self.erasing:
                 self._erase(served)
-        except (OSError, MemoryError, sqlite3.OperationalError) as error:
-            logger.error("a checkpoint could not be written: %s", error)
+        except Exception as error:
+            if not isinstance(error, OSError | sqlite3.OperationalError) and not lacks_memory(error):
+                raise
+            logger.error("a checkpoint could not be written: %s: %s", type(error).__name__, error)
         self._tried_at = time.monotonic()
         self._cost = self._tried_at - began
 

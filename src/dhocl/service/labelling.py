@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import sqlite3
 from typing import Annotated, Any
 
 from anyio.to_thread import run_sync
@@ -12,6 +9,7 @@ from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.responses import Response
 
 from dhocl.service import schema
+from dhocl.service.addresses import address_of
 from dhocl.service.bodies import read_images
 from dhocl.service.correcting import check_correctable
 from dhocl.service.history import Number
@@ -20,39 +18,16 @@ from dhocl.service.predicting import Predicting, images_body, refusals
 from dhocl.service.ranking import MOST, Ranking
 from dhocl.service.schema import problems
 from dhocl.service.service import Service
+from dhocl.service.suggesting import Suggesting
 from dhocl.service.writing import Accept, check_classes, check_rank, check_room, journal_errors
 
-logger = logging.getLogger(__name__)
-
-WAIT = 2.0  # seconds that a request waits for features of new images
 GONE = "there is no such image in the pool: it was labelled, removed, or left a full pool"
-
-
-class CatchingUp:
-    """A task that computes features of new images, step by step, and ends when all have theirs."""
-
-    def __init__(self, ranking: Ranking, predicting: Predicting) -> None:
-        self._ranking = ranking
-        self._predicting = predicting
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> asyncio.Task[None]:
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run())
-        return self._task
-
-    async def _run(self) -> None:
-        try:
-            while await run_sync(self._ranking.advance, limiter=self._predicting.thread):
-                pass
-        except sqlite3.Error as error:  # the service stops, or the file is damaged, which requests report
-            logger.warning("features of images without a label are not computed: %s", error)
 
 
 def add_labelling(app: FastAPI, service: Service, predicting: Predicting, accept: Accept) -> None:
     pool, limits = service.pool, service.limits
     ranking = Ranking(pool, lambda: service.engine.snapshot, service.image_size)
-    catching_up = CatchingUp(ranking, predicting)
+    suggesting = Suggesting(ranking, predicting.aside)
 
     @app.post(
         "/images",
@@ -69,17 +44,16 @@ def add_labelling(app: FastAPI, service: Service, predicting: Predicting, accept
         if not service.engine.alive:
             raise HTTPException(503, "learning has stopped: see the log of the service")
         with refusals():
-            decoded = await predicting.decoder.decode(contents)
+            decoded = await predicting.decoder.decode(contents, address_of(request.scope))
         with journal_errors():
             numbers = await run_sync(pool.add, decoded)
-        catching_up.start()
+        suggesting.catch_up()
         return {"accepted": numbers, "pool": await run_sync(lambda: len(pool))}
 
     @app.get("/suggestions", response_model=schema.Suggestions, responses=problems(503))
     async def suggestions(count: Annotated[int, Query(ge=1, le=MOST)] = 12) -> dict[str, Any]:
         """Which images of the pool to label next, best first, and at which rank."""
-        await asyncio.wait([catching_up.start()], timeout=WAIT)
-        ranked = await run_sync(ranking.rank, limiter=predicting.thread)
+        ranked = await suggesting.ranked()
         shown = [each | {"thumbnail": f"/images/{each['id']}/thumbnail"} for each in ranked.suggestions[:count]]
         return {"suggestions": shown, "considered": ranked.considered, "pool": ranked.pool}
 
@@ -112,7 +86,7 @@ def add_labelling(app: FastAPI, service: Service, predicting: Predicting, accept
         entry = await run_sync(service.journal.entry, accepted[0]) if accepted else None
         if entry is None:
             raise HTTPException(410, f"observation {number} is deleted")
-        catching_up.start()
+        suggesting.catch_up()
         return {"accepted": entry.number, "id": entry.content["pooled"], "queued": service.journal.queued}
 
     @app.delete("/images/{number}", status_code=204, responses=problems(403, 404, 503))

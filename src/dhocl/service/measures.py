@@ -62,6 +62,9 @@ class Counts(Collector):
             yield CounterMetricFamily("dhocl_accepted", "Observations accepted.", found["accepted"])
             yield GaugeMetricFamily("dhocl_queued", "Entries that wait to be applied.", found["queued"])
             yield GaugeMetricFamily("dhocl_pool", "Images without a label.", found["pool"])
+            yield GaugeMetricFamily(
+                "dhocl_waiting_seconds", "Seconds since learning waits for memory.", found["waiting"]
+            )
         if "replica" in found:
             for key, (name, about) in FRESHNESS.items():
                 if (value := found["replica"][key]) is not None:

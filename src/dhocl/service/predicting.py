@@ -16,6 +16,8 @@ from dhocl.classifier.restriction import restrict
 from dhocl.core.decode import Decoding
 from dhocl.core.errors import InputError
 from dhocl.service import images, schema
+from dhocl.service.addresses import address_of
+from dhocl.service.aside import Aside
 from dhocl.service.bodies import read_images
 from dhocl.service.decoding import Decoder
 from dhocl.service.names import LONGEST
@@ -37,7 +39,7 @@ class Predicting(NamedTuple):
     """What other routes with images share."""
 
     decoder: Decoder
-    thread: anyio.CapacityLimiter  # in which predictions are made
+    aside: Aside
 
 
 class Wanted(NamedTuple):
@@ -79,21 +81,21 @@ def add_predicting(app: FastAPI, service: Predictor) -> Predicting:
         among: Annotated[list[Listed] | None, Query(max_length=NAMES)] = None,
     ) -> dict[str, Any]:
         """Predict images: the most probable path of the tree, and the answer, its deepest class that is sure."""
-        contents = await read_images(request, service.limits)
+        contents, address = await read_images(request, service.limits), address_of(request.scope)
         with refusals():
-            pixels = await decoder.pixels(contents)
+            pixels = await decoder.pixels(contents, address)
         snapshot = service.snapshot
         if not len(snapshot.taxonomy):
             raise HTTPException(409, "nothing is learned yet: post observations first")
         with refusals():
             restriction = await run_sync(restrict, snapshot.taxonomy, service.ranks, within, among, limiter=searching)
             asked = Asked(len(pixels), confidence, top, decode, restriction, false_alarms)
-            found = await predicted(Wanted(snapshot, pixels, asked))
+            found = await predicted(Wanted(snapshot, pixels, asked), address)
             if isinstance(found, InputError):
                 raise found
         return {"predictions": found} | ({"unknown": restriction.unknown} if among else {})
 
-    return Predicting(decoder, predicted.thread)
+    return Predicting(decoder, Aside())
 
 
 @contextmanager
@@ -102,7 +104,7 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except BusyError:
-        raise HTTPException(429, "too many images wait to be decoded", {"Retry-After": "10"}) from None
+        raise HTTPException(429, "too many images wait for their turn", {"Retry-After": "10"}) from None
     except images.TypeRefusedError as error:
         raise HTTPException(415, str(error)) from None
     except images.SizeRefusedError as error:

@@ -1,20 +1,27 @@
-"""What follows a micro-batch that failed: another attempt, entries one by one, a refusal, or the end of learning."""
+"""What follows a micro-batch that failed: another attempt, entries one by one, a refusal, or the end of learning.
+
+A lack of memory says nothing about the entries that it strikes. They wait until it is over. An entry is refused for it
+only if others are learned in between, again and again.
+"""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
-from dhocl.core.errors import InputError, lacks_memory
-from dhocl.service.journal import Entry, Outcome
+from dhocl.core.errors import InputError
+from dhocl.service.journal import Entry, Journal, Outcome
 from dhocl.service.logs import Line
 
 logger = logging.getLogger(__name__)
 
-ATTEMPTS = 2
-ATTEMPTS_AT_MEMORY = 4  # with pauses of 1, 2 and 4 seconds between them
+ATTEMPTS = 2  # of a micro-batch, and of an entry by itself
+TOGETHER = 4  # attempts of a micro-batch that lacks memory; its entries need less one by one
+PROOFS = 6  # times in a row that another entry is learned, and this one then lacks memory again, until it is refused
+LONGEST = 30.0  # seconds between attempts while memory lacks; the first pauses are 1, 2, 4, 8 and 16
+OTHERS = 16  # observations of which one is learned on trial
 FAILED = "the learner failed on it: see the log of the service"  # reason of a refusal
 
 
@@ -22,40 +29,98 @@ class ReplayError(Exception):
     """Entries that were applied before can not be applied again. Another attempt, or a refusal, would not help."""
 
 
-class Step(NamedTuple):
-    refused: bool  # refuse the entries; else try again
-    pause: float  # seconds before that
-
-
 class Attempts:
     """Counts failures. A micro-batch is tried again, then its entries one by one; one that fails alone is refused."""
 
     def __init__(self) -> None:
         self._failures: Counter[tuple[int, str]] = Counter()
+        self._proofs: Counter[int] = Counter()  # by number of the entry
         self._single = 0  # new entries up to this number are applied one by one
 
     def alone(self, entry: Entry) -> bool:
         """Whether this entry, if it is new, is a micro-batch of its own."""
         return entry.number <= self._single
 
-    def failed(self, entries: Sequence[Entry], error: Exception) -> Step:
-        """ReplayError if the entries were applied before, and have failed too often since."""
+    def failed(self, entries: Sequence[Entry], error: Exception) -> bool:
+        """Whether to refuse the entries; else they are tried again.
+
+        ReplayError if they were applied before, and have failed too often since.
+        """
         first, last = entries[0], entries[-1].number
         replayed = first.step is not None
-        key = (first.number, "replayed" if replayed else "alone" if self.alone(first) else "together")
-        self._failures[key] += 1
-        count = self._failures[key]
-        short = lacks_memory(error)
-        pause = 2.0 ** (count - 1) if short else 0.0
-        if count < (ATTEMPTS_AT_MEMORY if short else ATTEMPTS):
-            return Step(refused=False, pause=pause)
+        if self._count(first, "replayed" if replayed else self._how(first)) < ATTEMPTS:
+            return False
         if replayed:
             raise ReplayError(f"entries {first.number} to {last} were learned before, and fail now") from error
-        del self._failures[key]
+        return self._given_up(first, last)
+
+    def lacked_memory(self, entries: Sequence[Entry], another_is_learned: Callable[[Entry], bool]) -> bool:
+        """Whether to refuse the entries; else they are tried again, however often memory lacked for them."""
+        first, last = entries[0], entries[-1].number
+        if first.step is not None:
+            return False
         if self.alone(first):
-            return Step(refused=True, pause=0.0)
+            self._proofs[first.number] = self._proofs[first.number] + 1 if another_is_learned(first) else 0
+            if self._proofs[first.number] < PROOFS:
+                return False
+            del self._proofs[first.number]
+        elif self._count(first, "together, without memory") < TOGETHER:
+            return False
+        return self._given_up(first, last)
+
+    def _how(self, first: Entry) -> str:
+        return "alone" if self.alone(first) else "together"
+
+    def _count(self, first: Entry, how: str) -> int:
+        self._failures[first.number, how] += 1
+        return self._failures[first.number, how]
+
+    def _given_up(self, first: Entry, last: int) -> bool:
+        """Whether to refuse the entries. A micro-batch is split first."""
+        if self.alone(first):
+            return True
         self._single = last
-        return Step(refused=False, pause=pause)
+        return False
+
+
+class Shortage:
+    """A lack of memory, until the entry that it struck is applied or refused."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._at = 0
+        self._count = 0  # attempts since then
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasts so far; 0 if there is none."""
+        began = self._began
+        return 0.0 if began is None else time.monotonic() - began
+
+    def pause(self, number: int) -> float:
+        """Seconds until the next attempt to apply the entry with this number."""
+        if self._began is None:
+            self._began = time.monotonic()
+        self._at = number
+        self._count += 1
+        return min(2.0 ** min(self._count - 1, 10), LONGEST)  # an exponent without a limit would overflow
+
+    def applied(self, number: int) -> None:
+        """Entries up to this number are in the model."""
+        if self._began is not None and number >= self._at:
+            logger.info(Line("memory suffices again", entry=number, seconds=round(self.seconds, 3)))
+            self._began, self._count = None, 0
+
+
+def another(journal: Journal, entry: Entry, turn: int) -> Entry | None:
+    """An observation other than this one, at the next turn the next; those that were learned before come first."""
+    found = journal.entries(
+        "WHERE kind = 'observation' AND state != 'refused' AND number != ? AND number IN (SELECT number FROM images) "
+        "ORDER BY state = 'done' DESC, number DESC LIMIT ?",
+        entry.number,
+        OTHERS,
+    )
+    return found[turn % len(found)] if found else None
 
 
 def check_refusal(entry: Entry, error: InputError) -> None:

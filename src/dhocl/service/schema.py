@@ -232,6 +232,7 @@ class LearningMetrics(Metrics):
     accepted: int
     queued: int
     per_second: float
+    waiting: float = Field(description="Seconds since learning waits for memory; 0 if it does not.")
     pool: int = Field(description="Images without a label.")
 
 
@@ -287,6 +288,8 @@ class EntryState(BaseModel):
 
 
 class Health(BaseModel):
-    status: Literal["ok", "failed"]
+    status: Literal["ok", "waiting", "failed"] = Field(
+        description="`waiting`: memory is short, so what is accepted is learned later."
+    )
     queued: int
     learned: int

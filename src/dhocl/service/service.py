@@ -85,11 +85,12 @@ class Service:
             "accepted": self.journal.observations,
             "queued": self.journal.queued,
             "per_second": round(self.engine.per_second, 2),
+            "waiting": round(self.engine.waiting, 3),
             "pool": len(self.pool),
         }
 
     def health(self) -> dict[str, Any]:
-        status = "ok" if self.engine.alive else "failed"
+        status = "failed" if not self.engine.alive else "waiting" if self.engine.waiting else "ok"
         return {"status": status, "queued": self.journal.queued, "learned": self.snapshot.learned}
 
     def about(self) -> dict[str, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import anyio
 import anyio.to_thread
+
+from dhocl.service.addresses import RoundRobin
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -16,6 +17,8 @@ R = TypeVar("R")
 
 class Together(Generic[T, R]):
     """Calls a function in a thread, with all items that wait. While it runs, further items gather.
+
+    If they are too many for a call, the addresses that they come from take turns.
 
     An exception is raised for all items of the call.
 
@@ -29,13 +32,13 @@ class Together(Generic[T, R]):
         self._handle = handle
         self._size = size
         self._most = most
-        self._waiting: deque[tuple[T, asyncio.Future[R]]] = deque()
+        self._waiting: RoundRobin[tuple[T, asyncio.Future[R]]] = RoundRobin()
         self._working: asyncio.Task[None] | None = None
-        self.thread = anyio.CapacityLimiter(1)
+        self._thread = anyio.CapacityLimiter(1)
 
-    async def __call__(self, item: T) -> R:
+    async def __call__(self, item: T, address: str = "") -> R:
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, future))
+        self._waiting.add(address, (item, future))
         if self._working is None:
             self._working = asyncio.create_task(self._work())
         return await future
@@ -49,16 +52,16 @@ class Together(Generic[T, R]):
             self._working = None
 
     def _next(self) -> list[tuple[T, asyncio.Future[R]]]:
-        chosen, total = [self._waiting.popleft()], 0
-        total += self._size(chosen[0][0])
-        while self._waiting and total + self._size(self._waiting[0][0]) <= self._most:
-            total += self._size(self._waiting[0][0])
-            chosen.append(self._waiting.popleft())
+        chosen = [self._waiting.pop()]
+        total = self._size(chosen[0][0])
+        while self._waiting and total + self._size(self._waiting.first()[0]) <= self._most:
+            chosen.append(self._waiting.pop())
+            total += self._size(chosen[-1][0])
         return chosen
 
     async def _call(self, items: list[T], futures: list[asyncio.Future[R]]) -> None:
         try:
-            results = await anyio.to_thread.run_sync(self._handle, items, limiter=self.thread)
+            results = await anyio.to_thread.run_sync(self._handle, items, limiter=self._thread)
             found = list(zip(futures, results, strict=True))
         except Exception as error:
             for future in futures:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from itertools import count
 
 import anyio
+
+from dhocl.service.addresses import RoundRobin
 
 
 class BusyError(Exception):
@@ -32,41 +33,36 @@ class Patience:
 
 
 class Line:
-    """Lets some at once have a turn. Of those that wait, that of the largest weight is next, then the first."""
+    """Lets some at once have a turn. The addresses of those that wait take turns."""
 
     def __init__(self, at_once: int) -> None:
         self._free = at_once
-        self._waiting: list[tuple[int, int, anyio.Event]] = []
-        self._arrived = count()
+        self._waiting: RoundRobin[anyio.Event] = RoundRobin()
 
     @asynccontextmanager
-    async def turn(self, patience: Patience, weight: int = 0) -> AsyncIterator[None]:
+    async def turn(self, patience: Patience, address: str = "") -> AsyncIterator[None]:
         if self._free:
             self._free -= 1
         else:
-            await self._wait(patience, weight)
+            await self._wait(patience, address)
         try:
             yield
         finally:
             self._end()
 
-    async def _wait(self, patience: Patience, weight: int) -> None:
-        own = (-weight, next(self._arrived), anyio.Event())
-        self._waiting.append(own)
+    async def _wait(self, patience: Patience, address: str) -> None:
+        own = anyio.Event()
+        self._waiting.add(address, own)
         try:
             with patience.waiting():
-                await own[-1].wait()
+                await own.wait()
         except BaseException:
-            if own in self._waiting:
-                self._waiting.remove(own)
-            else:  # the turn came at the same moment
+            if not self._waiting.remove(address, own):  # the turn came at the same moment
                 self._end()
             raise
 
     def _end(self) -> None:
         if self._waiting:
-            chosen = min(self._waiting)
-            self._waiting.remove(chosen)
-            chosen[-1].set()
+            self._waiting.pop().set()
         else:
             self._free += 1

@@ -12,6 +12,7 @@ from fastapi import FastAPI, HTTPException, Request
 
 from dhocl.core.taxonomy import Label
 from dhocl.service import schema
+from dhocl.service.addresses import address_of
 from dhocl.service.bodies import read_observations
 from dhocl.service.decoding import Decoder
 from dhocl.service.journal import MovedError, Post
@@ -65,7 +66,7 @@ def add_writing(app: FastAPI, service: Service, decoder: Decoder) -> Accept:
         check_classes({(observation.name, observation.rank) for observation in given}, service)
         check_room(len(given), service)
         with refusals():
-            decoded = await decoder.decode([observation.image for observation in given])
+            decoded = await decoder.decode([observation.image for observation in given], address_of(request.scope))
         contents = [{"name": o.name, "rank": o.rank} | ({"observer": o.observer} if o.observer else {}) for o in given]
         numbers = await accept(Post("observation", contents, decoded))
         return {"accepted": numbers, "queued": service.journal.queued}
