@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install run test smoke soak bench mutants lint type docs clean
+.PHONY: install run test cluster smoke soak bench mutants lint type docs clean
 
 DEMO := --samples 4000 --test-samples 1000
 run: install  ## the demo: AMBER and HALO on the built-in data set, with reports
@@ -18,8 +18,11 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
 	touch $@
 
-test: .venv/.dev  ## the whole test suite
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+test: .venv/.dev  ## the test suite, but for Ray clusters
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not cluster"
+
+cluster: .venv/.dev  ## the tests on Ray clusters that lose a node
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster
 
 smoke: install  ## every experiment of the paper, at the smallest scale
 	rm -rf runs/smoke

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,13 @@ def test_imports_have_no_cycle() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_file_imports_only_what_its_package_may(path: Path) -> None:
     assert imports(path) - {package(path)} <= MAY_IMPORT[package(path)]
+
+
+STATED = [path for path in ROOT.rglob("*.py") if "__all__" in path.read_text()]
+
+
+@pytest.mark.parametrize("path", STATED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_names_that_a_module_offers_exist(path: Path) -> None:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    module = importlib.import_module(".".join(parts).removesuffix(".__init__"))
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []

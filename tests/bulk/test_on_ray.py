@@ -35,6 +35,7 @@ def test_rounds_are_as_large_as_the_cluster() -> None:
     assert on_ray.RayEngine(Resources(CPU=100.0), 3).every == 3 * rounds
 
 
+@pytest.mark.cluster
 def test_a_lost_node_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ray.cluster_utils import Cluster
 

@@ -17,7 +17,7 @@ from tests.helpers.small_runs import SMALL, command, dhocl, finish, flags
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--method", "magic"], "there is no method 'magic': choose one of amber, halo"),
+        (["--method", "magic"], "there is no method 'magic': choose one of amber, amber_plus, halo"),
         (["--dataset", "moon"], "moon"),
         (["--backbone", "spine"], "spine"),
         (["--groups", "5000"], "--groups 5000"),
