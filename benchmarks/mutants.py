@@ -3,8 +3,9 @@
     python benchmarks/mutants.py [losses metrics.py methods/er.py ...] [--per-file 30] [--seed 0] [--workers 2]
 
 Mutants of src/dhocl (methods, losses, heads, memory, decode, metrics unless named) are sampled by seed. Each runs the
-tests of its module: those that import it, and for a method its part of the conformance suite. This process imports
-torch once and forks for every mutant. The mutant's source is injected at import; subprocesses of tests do not see it.
+tests of its module: those that import it, for a head also those of the methods that use it, and for a method its part
+of the conformance suite. This process imports torch once and forks for every mutant. The mutant's source is injected
+at import; subprocesses of tests do not see it.
 
 Results are appended to --out. Started again, it runs what is new: mutants of changed modules, and survivors if any test
 has changed. benchmarks/mutants_excused.txt lists mutants that change no behaviour, one a line:
@@ -37,6 +38,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MODULES = ["nn/losses", "experiment/metrics.py", "core/decode.py", "nn/memory.py", "nn/heads", "methods"]
 PRELOADED = ("torch.distributed.tensor", "scipy.stats", "sklearn.linear_model", "PIL.ImageFont")
 ENOUGH = 0.9
+AT_METHODS = ("bulk", "methods", "model")  # folders of tests that run for the heads of a method, too
 
 
 class Module(NamedTuple):
@@ -52,17 +54,24 @@ class Module(NamedTuple):
 
 
 def find_modules(root: Path, names: list[str]) -> Iterator[Module]:
-    """Its tests import it or, where none does, its package, and are not named after another head or method."""
+    """Its tests import it, a method that does, or else its package. Their names are not of another head or method."""
     package, imports = root / "src" / "dhocl", {p: imported(p) for p in sorted((root / "tests").rglob("test_*.py"))}
-    taken = {f"test_{p.stem}" for p in [*package.glob("nn/heads/*.py"), *package.glob("methods/*.py")]}
+    methods = {p.stem: imported(p) for p in package.glob("methods/*.py")}
+    taken = {f"test_{stem}" for stem in [*methods, *(p.stem for p in package.glob("nn/heads/*.py"))]}
     for path in (p for n in names for p in (sorted((package / n).glob("[!_]*.py")) or [package / n])):
-        own, parts = f"test_{path.stem}", ["dhocl", *path.relative_to(package).with_suffix("").parts]
-        suite = [root / "tests" / "methods" / "test_methods.py"] if parts[1] == "methods" else []
-        of, of_package = (
-            [p for p, found in imports.items() if prefix in found and (p.stem == own or p.stem not in taken)]
-            for prefix in (".".join(parts), ".".join(parts[:-1]))
-        )
-        tests = sorted(of + suite or of_package, key=lambda p: p.stem != own)
+        parts = ["dhocl", *path.relative_to(package).with_suffix("").parts]
+        name, users = ".".join(parts), []
+        if parts[1:3] == ["nn", "heads"]:
+            users = [stem for stem, found in methods.items() if name in found]
+        own = {f"test_{stem}" for stem in [path.stem, *users]}
+
+        def tests_of(prefix: str, *, own: set[str] = own) -> list[Path]:
+            return [p for p, found in imports.items() if prefix in found and (p.stem in own or p.stem not in taken)]
+
+        tests = tests_of(name)
+        tests += [root / "tests" / "methods" / "test_methods.py"] if parts[1] == "methods" else []
+        tests += [p for user in users for p in tests_of(f"dhocl.methods.{user}") if p.parent.name in AT_METHODS]
+        tests = sorted(set(tests or tests_of(".".join(parts[:-1]))), key=lambda p: (p.stem != f"test_{path.stem}", p))
         yield Module("/".join(parts[1:]) + ".py", path, tuple(tests))
 
 

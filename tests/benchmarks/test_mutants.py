@@ -98,6 +98,28 @@ def test_equal_mutants_are_numbered() -> None:
     assert names("f(a)\nf(a)") == {"f(a) => pass", "f(a) => pass #2"}
 
 
+def test_a_head_has_the_tests_of_the_methods_that_use_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use, head = "from dhocl.methods import {}", "from dhocl.nn.heads import ridge"
+    for name, text in {
+        "src/dhocl/nn/heads/ridge.py": "",
+        "src/dhocl/nn/heads/linear.py": "",
+        "src/dhocl/methods/acil.py": "from dhocl.nn.heads.ridge import solve",
+        "src/dhocl/methods/er.py": "from dhocl.nn.heads.linear import Linear",
+        "tests/nn/test_ridge.py": head,
+        "tests/nn/test_linear.py": head,
+        "tests/nn/test_precision.py": head,
+        "tests/methods/test_acil.py": use.format("acil"),
+        "tests/methods/test_er.py": use.format("er") + "\n" + head,
+        "tests/model/test_merging.py": use.format("acil"),
+        "tests/service/test_service.py": use.format("acil"),
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    (module,) = runpy.run_path(str(BENCHMARKS / "mutants.py"))["find_modules"](tmp_path, ["nn/heads/ridge.py"])
+    assert [path.stem for path in module.tests] == ["test_ridge", "test_acil", "test_merging", "test_precision"]
+
+
 def test_survivors_are_listed_excused_and_run_again_when_the_tests_change(tmp_path: Path) -> None:
     for name, text in {
         "src/dhocl/__init__.py": "",
