@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from halo_step import SIZE, Step
 from timing import Row, milliseconds, take_turns
 from worlds import World, full_tree, grow, names
@@ -175,42 +174,6 @@ def _regularise(prototypes: Prototypes, patches: torch.Tensor, tree: Taxonomy) -
     unlabelled = torch.full((len(patches), len(tree.levels)), UNKNOWN)
     losses = prototypes.losses(patches, unlabelled, tree)
     (losses.alignment + losses.drift).backward()  # type: ignore[no-untyped-call]
-
-
-def precision(quick: bool) -> list[Row]:
-    """The analytic head in float32 compared with ridge regression in float64, by number of updates."""
-    looks = (100, 1000) if quick else (100, 1000, 10_000)
-    told = []
-    for dim, gamma in ((256, 0.1), (256, 1e-3), (256, 1e-5), *(() if quick else ((1280, 1.0),))):
-        errors = _errors(dim, gamma, looks)
-        told.append(
-            Row(
-                f"error of an analytic head of {dim} features, γ {gamma:g}, after {', '.join(map(str, looks))} updates",
-                ", ".join(f"{error:.0e}" for error in errors),
-                {f"analytic_error_{dim}_{gamma:g}_{n}": error for n, error in zip(looks, errors, strict=True)},
-            )
-        )
-    return told
-
-
-def _errors(dim: int, gamma: float, looks: tuple[int, ...]) -> list[float]:
-    """Relative errors of W; features of unit length with a steep spectrum, 8 per update."""
-    generator = torch.Generator().manual_seed(0)
-    mix = torch.randn(dim, dim, generator=generator) * torch.arange(1, dim + 1) ** -0.7
-    head = AnalyticHead(dim, gamma)
-    head.grow(20)
-    gram, cross = gamma * torch.eye(dim, dtype=torch.double), torch.zeros(dim, 20, dtype=torch.double)
-    errors = []
-    for update in range(1, looks[-1] + 1):
-        phi = F.normalize((torch.randn(8, dim, generator=generator) @ mix.t()).relu())
-        columns = phi[:, :20].argmax(1)
-        head.learn(phi, columns)
-        gram.addmm_(phi.double().t(), phi.double())
-        cross.addmm_(phi.double().t(), F.one_hot(columns, 20).double())
-        if update in looks:
-            expected = torch.linalg.solve(gram, cross).t()
-            errors.append(float((head.W - expected).norm() / expected.norm()))
-    return errors
 
 
 def _tensors(state: object) -> list[torch.Tensor]:

@@ -65,7 +65,6 @@ def rows(quick: bool, data: Path | None) -> Iterator[Row]:
         growth.one_by_one,
         growth.memory,
         growth.alignment,
-        growth.precision,
         whole_run.side_by_side,
     ]
     console = Console(stderr=True)

@@ -207,7 +207,7 @@ def test_a_run_is_not_resumed_with_other_settings_or_data(tmp_path: Path, monkey
 
 
 def test_a_run_is_not_resumed_with_other_defaults(tmp_path: Path) -> None:
-    """As after an upgrade. Settings that the earlier version did not have are not compared."""
+    """As after an upgrade. Settings that one of the versions does not have are not compared."""
     config = RunConfig(**SMALL | {"method": "acil", "settings": {"analytic_tau": 0.5}})
     for progress in run(config, tmp_path / "run"):
         if progress.step == 5:
@@ -224,9 +224,12 @@ def test_a_run_is_not_resumed_with_other_defaults(tmp_path: Path) -> None:
         finish(config, record.folder, resume=True)
     started_with({"gamma": 0.3, "gone": 1})
     assert finish(config, record.folder, resume=True).finished
-    started_with({"gamma": 7.0})
     for reuse in (lambda: run_to_end(config, record.folder), lambda: Job(config, record.folder).finished):
+        started_with({"gamma": 7.0})
         with pytest.raises(InputError, match=r"gamma=7\.0"):
+            reuse()
+        (record.folder / "config.json").write_text(json.dumps({**described, "settings": None}))
+        with pytest.raises(InputError, match="by an earlier version"):
             reuse()
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 
-from dhocl.checks import assert_same, exam, feed, setup, stream, true_tree
+from dhocl.checks import assert_same, exam, feed, passes, setup, stream, true_tree
 from dhocl.core.errors import InputError
-from dhocl.core.taxonomy import Label
+from dhocl.core.taxonomy import Label, Taxonomy
+from dhocl.experiment.run import nbytes
 from dhocl.knowledge import Curator, Oracle
 from dhocl.methods.amber import Amber, AmberSettings
 from dhocl.methods.amber_plus import AmberPlus, AmberPlusSettings
@@ -62,8 +64,8 @@ def test_afterwards_it_is_amber_on_a_network_that_replay_has_trained() -> None:
     by_hand = Amber(trained, AMBER)
     before = Amber(setup(), AMBER).features(exam()[0])
     assert (by_hand.features(exam()[0]) - before).abs().max() > 0.01, "the network has changed"
-    for batch in batches[:3]:
-        by_hand.learn(batch, tree)
+    first = batches[:3]
+    by_hand.learn(Batch(torch.cat([batch.x for batch in first]), torch.cat([batch.y for batch in first])), tree)
     assert values(plus.amber.state_dict()) == values(by_hand.state_dict())
     for batch in batches[3:]:
         plus.learn(batch, tree)
@@ -107,6 +109,76 @@ def test_resumed_before_and_after_the_start_it_is_the_same(steps: int) -> None:
     feed(resumed, batches[steps:], other)
     assert values(resumed.state_dict()) == values(whole.state_dict())
     assert_same(resumed.predict(exam()[0]), whole.predict(exam()[0]), "resumed")
+
+
+def test_a_sample_of_a_class_that_was_merged_is_forgotten_by_the_label_it_came_with() -> None:
+    """The start ends between the merge and the deletion."""
+    plus, tree, batches = learner(), true_tree(), stream(8)
+    robin, crow = (tree.id(Label(name, 1)) for name in ("robin", "crow"))
+    first = Batch(batches[0][0], torch.full((8,), crow))
+    plus.learn(first, tree)
+    tree.merge(crow, robin)
+    for x, _ in batches[1:3]:
+        plus.learn(Batch(x, torch.full((8,), robin)), tree)
+    assert plus.starter is None
+    plus.forget(Batch(first.x[:3], first.y[:3]), tree)
+    assert plus.amber.window.seen == 24 - 3
+
+
+def test_images_are_learned_again_in_batches_of_one_size() -> None:
+    """A last batch of one sample must not mean a batch of one for each image of the start."""
+    x, y, tree = torch.cat([x for x, _ in stream(8)])[:40], torch.tensor([0, 1, 3, 4] * 10), true_tree()
+    plus = learner(start=40)
+    sizes: list[int] = []
+    learn = Amber.learn
+
+    def counted(amber: Amber, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
+        sizes.append(len(batch.y))
+        return learn(amber, batch, taxonomy)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Amber, "learn", counted)
+        for part in (slice(0, 39), slice(39, 40)):
+            plus.learn(Batch(x[part], y[part]), tree)
+    assert sizes == [39, 1, 32, 8]
+
+
+def test_the_start_is_not_lost_if_learning_it_again_fails() -> None:
+    plus, batches = learner(), stream(8)
+    curator = feed(plus, batches[:2])
+    learn = Amber.learn
+
+    def failing(amber: Amber, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
+        if amber is not plus.amber:
+            raise MemoryError
+        return learn(amber, batch, taxonomy)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Amber, "learn", failing)
+        with pytest.raises(MemoryError):
+            feed(plus, batches[2:3], curator)
+    assert plus.starter is not None
+    assert plus.starter.memory.size == 24
+
+
+def test_costs_more_at_the_start_and_then_as_much_as_amber() -> None:
+    """In passes of an image: AMBER looks twice at each. A step of replay counts three times, from the second on for 4
+    images more. Then the 24 images of the start are looked at twice again."""
+    plus, curator = learner(), Curator(Oracle(true_tree()))
+    looks = [0]
+    for batch in stream(8)[:4]:
+        feed(plus, [batch], curator)
+        looks.append(passes(plus.setup.backbone))
+    assert np.diff(looks).tolist() == [16 + 3 * 8, 16 + 3 * 12, 16 + 3 * 12 + 2 * 24, 16]
+
+
+def test_images_are_dropped_after_the_start() -> None:
+    plus, batches = learner(), stream(8)
+    curator = feed(plus, batches[:2])
+    large = nbytes(plus.state_dict())
+    feed(plus, batches[2:3], curator)
+    assert "starter" not in plus.state_dict()
+    assert nbytes(plus.state_dict()) < large
 
 
 def test_a_reader_holds_no_images_and_lags_only_if_it_may() -> None:

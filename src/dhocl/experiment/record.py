@@ -82,13 +82,16 @@ class Record:
             return RunConfig.from_json(self.describe()["config"])
 
     def check_defaults(self) -> None:
-        """InputError if another version started the run, whose defaults of the method's settings were others."""
-        now = _settings(self.config())
-        for name, then in self.describe().get("settings", {}).items():  # earlier versions wrote none
+        """InputError if another version started the run, whose defaults of the method's settings may be others."""
+        now, started = _settings(self.config()), self.describe().get("settings")
+        other = "move it away, or choose another folder"
+        if started is None:
+            raise InputError(f"{self.folder} was started by an earlier version, maybe with other defaults: {other}")
+        for name, then in started.items():
             if name in now and now[name] != then:
                 raise InputError(
                     f"{self.folder} was started with {name.rstrip('_')}={then}, and the default is {now[name]} now: "
-                    "move it away, or choose another folder"
+                    f"{other}"
                 )
 
     def write_curve(self, curve: list[Scores]) -> None:

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from dhocl.core.taxonomy import Taxonomy
 from dhocl.methods.amber import Amber, AmberSettings
-from dhocl.methods.joint import Joint, JointSettings
+from dhocl.methods.er import ER, ReplaySettings
 from dhocl.nn.learner import Batch, Learner, Needs, Setup, Stateful, TrainSettings
-from dhocl.nn.memory import Memory
+from dhocl.nn.memory import Everything
+
+BATCH = 32  # images of the start that are learned again at a time, however few came together
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,22 @@ class AmberPlusSettings(AmberSettings, TrainSettings):
     start: int = 1024  # samples on which the network is trained; their images are stored until then
 
     positive = AmberSettings.positive | {"start"}
+
+
+class Given(Everything):
+    """Also stores the label that each item came with: those of merged classes are forgotten by it."""
+
+    def insert(self, **items: Tensor) -> None:
+        super().insert(**items, given=items["y"])
+
+
+class Starter(ER):
+    """Replay from all images of the start."""
+
+    memory: Given
+
+    def make_memory(self) -> Given:
+        return Given(self.setup.buffer, self.rng)
 
 
 class AmberPlus(Learner):
@@ -36,23 +53,24 @@ class AmberPlus(Learner):
         self.setup = setup  # its backbone is the one that is trained
         self.settings = s = settings
         self.amber = Amber(setup, s)
-        training = JointSettings(s.lr_backbone, s.lr_heads, s.weight_decay, steps=0)
-        self.starter: Joint | None = Joint(setup, training)
+        training = ReplaySettings(s.lr_backbone, s.lr_heads, s.weight_decay)
+        self.starter: Starter | None = Starter(setup._replace(buffer=s.start), training)
 
     def learn(self, batch: Batch, taxonomy: Taxonomy) -> dict[str, float]:
         stats = self.amber.learn(batch, taxonomy)
         if self.starter:
             stats |= self.starter.learn(batch, taxonomy)
             if self.starter.memory.seen >= self.settings.start:
-                self._switch(self.starter.memory, len(batch.y), taxonomy)
+                self.amber, self.starter = self._switched(self.starter.memory, taxonomy), None
         return stats
 
-    def _switch(self, memory: Memory, b: int, taxonomy: Taxonomy) -> None:
-        """Freeze the trained network, and learn the images of the memory again, in batches of b."""
-        self.amber, self.starter = Amber(self.setup, self.settings), None
-        items = memory.read(np.arange(memory.size))
-        for x, y in zip(torch.split(items["x"], b), torch.split(items["y"], b), strict=True):
-            self.amber.learn(Batch(x, y), taxonomy)
+    def _switched(self, memory: Given, taxonomy: Taxonomy) -> Amber:
+        """AMBER on the trained network, frozen, that has learned the images of the memory."""
+        amber = Amber(self.setup, self.settings)
+        for slots in np.split(np.arange(memory.size), range(BATCH, memory.size, BATCH)):
+            items = memory.read(slots)
+            amber.learn(Batch(items["x"], items["given"]), taxonomy)
+        return amber
 
     def forget(self, batch: Batch, taxonomy: Taxonomy) -> None:
         self.amber.forget(batch, taxonomy)

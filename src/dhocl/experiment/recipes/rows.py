@@ -70,7 +70,7 @@ CLAIMED: dict[str, tuple[str, ...]] = {  # conditions that the claims compare
 TUNED: dict[str, tuple[float, ...]] = {
     "lambda": (0.1, 1, 10, 100),
     "delta": (0.1, 0.5, 1, 2),
-    "gamma": (0.1, 1, 10),
+    "gamma": (0.1, 0.3, 1, 10),
     "prototypes": (1, 3, 5, 10),
     "top_patches": (0.02, 0.1, 0.5),  # the paper's K
     "margin": (0.05, 0.1, 0.3),
