@@ -77,6 +77,37 @@ def test_output_that_can_not_be_written_is_told(tmp_path: Path) -> None:
     assert len(result.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    "error", [MemoryError("12 GB"), RuntimeError("not enough memory: you tried to allocate 12 GB")]
+)
+def test_a_lack_of_memory_is_one_line(
+    error: Exception, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code 1: it is no mistake of the user's, and another attempt may succeed."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("dhocl.service.service.ServedModel.load", fails)
+    given = [
+        "--model",
+        str(tmp_path / "m"),
+        "--levels",
+        "a,b",
+        "--backbone",
+        "tiny",
+        "--image-size",
+        "32",
+        "--port",
+        "0",
+    ]
+    code, _, errors = command(capsys, monkeypatch, "serve", *given)
+    assert code == 1
+    assert errors.startswith("dhocl: memory is short")
+    assert "12 GB" in errors
+    assert len(errors.strip().splitlines()) == 1
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 300 kB."""

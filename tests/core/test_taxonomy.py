@@ -111,6 +111,7 @@ def test_a_synonym_stands_for_its_accepted_class(history: list[tuple[str, int, i
         living = {tree.column(node) for node in tree.nodes(level).tolist()}
         assert set(tree.paths[:, tree.levels.index(level)].tolist()) <= living | {-1}, "no label leads to a dead column"
         assert tree.ancestors(level, level).tolist() == [tree.column(node) for node in tree.nodes(level).tolist()]
+    assert tree.sizes == {level: sum(label.level == level for label in tree) for level in tree.levels}
 
 
 @given(changes())

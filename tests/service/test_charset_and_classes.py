@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.helpers.serving import NEW, examples, post, settled, started
+from tests.helpers.serving import NEW, examples, names, post, settled, started, until
 
 IMAGE = examples(1)[0][0]
+BIRD = "type(label)('bird', 0)"
+NEW_BIRDS = f"[(type(label)(f'bird {{n}}', 1), {BIRD}) for n in range(50)]"
+FLOOD = f"lambda self, label, known: {NEW_BIRDS} if label.level == 0 else [(label, {BIRD})]"
 
 
 @pytest.fixture(scope="module")
@@ -46,3 +51,14 @@ def test_classes_beyond_the_limit_are_refused(served: httpx.Client) -> None:
     assert served.post("/taxonomy", json={"kind": "rename", "class": bird, "to": "Aves"}).status_code == 409
     assert post(served, [(IMAGE, "robin", "species")]).status_code == 202, "known classes are still learned"
     assert settled(served)["classes"] == {"kind": 1, "species": 2}
+
+
+def test_sources_add_no_classes_beyond_the_limit(tmp_path: Path) -> None:
+    """Asked about a bird, this source names ever new species of it, and links those that are known."""
+    source = {"service.open_source": f"lambda *given, **more: type('Flood', (), {{'query': {FLOOD}}})()"}
+    given = ["--source", "tree:any", "--max-classes", 5]
+    with started("--model", tmp_path / "m", *NEW, *given, constants=source) as (_, client):
+        post(client, [(IMAGE, "bird", "kind"), (IMAGE, "robin", "species")])
+        until(lambda: names(client).get("robin") == "bird", 60)
+        time.sleep(2)
+        assert set(names(client)) == {"bird", "robin", "bird 0", "bird 1", "bird 2"}

@@ -146,6 +146,25 @@ def test_images_that_come_during_the_last_step_get_features_too() -> None:
     asyncio.run(scene())
 
 
+def test_a_lack_of_memory_does_not_end_the_computation_of_features(caplog: pytest.LogCaptureFixture) -> None:
+    class Short:
+        left: ClassVar[list[BaseException]] = [MemoryError("a lot")]
+
+        def advance(self) -> bool:
+            if self.left:
+                raise self.left.pop()
+            return False
+
+    async def scene() -> None:
+        suggesting = Suggesting(Short(), Aside())  # type: ignore[arg-type]
+        await suggesting.catch_up()
+        assert "a lot" in caplog.text
+        await suggesting.catch_up()
+        assert Short.left == []
+
+    asyncio.run(scene())
+
+
 def test_a_label_is_taken_back(tmp_path: Path) -> None:
     """The model forgets it, and the image goes back to the pool with the same pixels: once, and within its limit."""
     with running(tmp_path / "m", Limits(pool=3)) as client:

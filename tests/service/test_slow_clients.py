@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from dhocl.service import connections, live
-from tests.helpers.serving import NEW, Client, examples, post, started, until
+from tests.helpers.serving import NEW, Client, examples, post, settled, started, until
+from tests.service.test_fairness import client_of
 
 ESTABLISHED = "01"  # of /proc/net/tcp
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -190,6 +191,44 @@ def test_100_listeners_that_never_read_do_not_keep_others_out(tmp_path: Path) ->
 
         until(lambda: not listens(), 10)
         until(listens, 60)
+
+
+def test_listeners_do_not_count_as_requests_with_a_body(tmp_path: Path) -> None:
+    """Each response in parts waits for the end of its connection, as a body waits for more."""
+    log = tmp_path / "log"
+    with (
+        log.open("w") as errors,
+        started("--model", tmp_path / "m", *NEW, stderr=errors) as (process, client),
+        many_connected(client, 90, EVENTS) as lines,
+    ):
+        for line in lines:
+            until(lambda line=line: b"welcome" in line.recv(1000))
+        assert post(client, examples(8)).status_code == 202
+        settled(client)
+        assert client.post("/predict", files={"image": ("x.png", examples(1)[0][0])}).status_code == 200
+        stored = client.get("/checkpoint")
+        assert stored.status_code == 200
+        assert len(stored.content) == int(stored.headers["content-length"])
+        process.terminate()
+        process.wait()
+    assert "Traceback" not in log.read_text()
+
+
+def test_an_address_with_many_listeners_makes_room_for_another(tmp_path: Path) -> None:
+    few = {"live.LISTENERS": 5, "live.GUARANTEED": 600.0}
+    with (
+        started("--model", tmp_path / "m", *NEW, constants=few) as (_, client),
+        client_of(client.base_url, "127.0.0.2") as other,
+        many_connected(client, 5, EVENTS) as lines,
+    ):
+        for line in lines:
+            until(lambda line=line: b"welcome" in line.recv(1000))
+        with other.stream("GET", "/events") as first, other.stream("GET", "/events") as second:
+            assert (first.status_code, second.status_code) == (200, 200)
+            with other.stream("GET", "/events") as third:
+                assert third.status_code == 429, "it would have as many as the first address"
+        for line in lines[:2]:
+            assert closed(line), "the oldest two"
 
 
 def test_silent_listeners_make_room_for_others(fresh: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,9 +120,16 @@ def test_a_service_that_waits_for_memory_stops_at_once(tmp_path: Path, faults: P
         assert settled(client)["learned"] == 30
 
 
-@pytest.mark.parametrize("shade", [0, 255], ids=["error", "memory"])
+@pytest.mark.parametrize(
+    ("shade", "reason"),
+    [
+        (0, "the learner failed on it: see the log of the service"),
+        (255, "it needs more memory than there is, while others are learned: see the log of the service"),
+    ],
+    ids=["error", "memory"],
+)
 @pytest.mark.usefixtures("faults")
-def test_only_what_fails_by_itself_is_refused(tmp_path: Path, shade: int) -> None:
+def test_only_what_fails_by_itself_is_refused(tmp_path: Path, shade: int, reason: str) -> None:
     poison = encoded(np.full((32, 32, 3), shade, dtype=np.uint8))
     given = examples(29)
     with started("--model", tmp_path / "m", *FAILING, constants=SHORT) as (process, client):
@@ -133,7 +140,7 @@ def test_only_what_fails_by_itself_is_refused(tmp_path: Path, shade: int) -> Non
             "number": 12,
             "kind": "observation",
             "state": "refused",
-            "reason": "the learner failed on it: see the log of the service",
+            "reason": reason,
         }
         process.terminate()
         assert process.wait() == 0

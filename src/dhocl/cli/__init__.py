@@ -23,7 +23,7 @@ from dhocl.cli.run import run
 from dhocl.cli.serve import serve
 from dhocl.cli.suggest import suggest
 from dhocl.cli.sweep import sweep
-from dhocl.core.errors import InputError
+from dhocl.core.errors import InputError, lacks_memory
 
 app = typer.Typer(
     help="Online continual learning with label hierarchies that grow.",
@@ -69,23 +69,28 @@ _USERS_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EAC
 
 
 def main() -> None:
-    """An InputError is printed as one line, with exit code 2. Any other exception is a bug, with a traceback."""
+    """An InputError is printed as one line, with exit code 2. A lack of memory is one line, with exit code 1.
+
+    Any other exception is a bug, with a traceback.
+    """
     if "" not in sys.path:
         sys.path.append("")  # so that `--method mymodule:MyMethod` finds a file in the current directory
     try:
         app()
     except InputError as error:
         _fail(_with_flags(str(error)))
-    except OSError as error:
-        if error.errno not in _USERS_ERRORS:
+    except Exception as error:
+        if lacks_memory(error):
+            _fail(f"memory is short ({type(error).__name__}: {error}): try again when there is more", code=1)
+        if not isinstance(error, OSError) or error.errno not in _USERS_ERRORS:
             raise
         what = error.filename or "the output"
         _fail(f"can not write {what}: {error.strerror}; free disk space or choose another --out")
 
 
-def _fail(message: str) -> None:
+def _fail(message: str, code: int = 2) -> None:
     print(f"dhocl: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(2)
+    sys.exit(code)
 
 
 def _with_flags(message: str) -> str:

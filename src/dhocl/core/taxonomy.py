@@ -26,6 +26,7 @@ from __future__ import annotations
 import copy
 from array import array
 from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -114,6 +115,12 @@ class Taxonomy:
     def widths(self) -> dict[int, int]:
         """Number of columns per observed level: its classes, synonyms included."""
         return {level: len(self._nodes[level]) for level in self.levels}
+
+    @property
+    def sizes(self) -> dict[int, int]:
+        """Number of classes per observed level, without synonyms."""
+        merged = Counter(self.labels[node].level for nodes in self._synonyms.values() for node in nodes)
+        return {level: width - merged[level] for level, width in self.widths.items()}
 
     def id(self, label: Label) -> int:
         try:

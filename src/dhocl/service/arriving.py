@@ -50,7 +50,8 @@ class Body:
         if self._waiting.cancelled_caught:
             raise HTTPException(408, "the body arrives too slowly")
         self.complete = not message.get("more_body", False)
-        self._take(len(message.get("body", b"")))
+        if taken := self.taken + len(message.get("body", b"")):  # a request without a body takes no room
+            self._take(taken)
         return message
 
     def make_room(self) -> None:
@@ -63,8 +64,13 @@ class Body:
         """Bytes in memory times the seconds that they have waited for more."""
         return self.taken * (anyio.current_time() - self._advanced)
 
-    def _take(self, size: int) -> None:
-        self.taken += size
+    @property
+    def unanswered(self) -> bool:
+        """Whether it is complete, and in memory until its request is answered."""
+        return self.complete and self.taken > 0
+
+    def _take(self, taken: int) -> None:
+        self.taken = taken
         if self.taken > self._most:
             raise HTTPException(413, f"the request has more than {self._most} bytes")
         if self.taken >= self._next:
@@ -98,7 +104,7 @@ class Bodies:
     def fit(self, newest: Body) -> None:
         """Refuse it if there are too many. If there is too little memory, a body that arrives slowly makes room."""
         own = [body for body in self._held if body.address == newest.address]
-        if sum(body.complete for body in own) > COMPLETE - sum(body.complete for body in self._held):
+        if sum(body.unanswered for body in own) > COMPLETE - sum(body.unanswered for body in self._held):
             raise _too_many()
         while sum(body.taken for body in own) > HELD * self._most - sum(body.taken for body in self._held):
             arriving = (body for body in own if body.taken and not body.complete)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Event, Thread
 
-from dhocl.core.taxonomy import UNKNOWN, Taxonomy
+from dhocl.core.taxonomy import UNKNOWN, Label, Taxonomy
 from dhocl.knowledge import KnowledgeSource, Statement, Synonym
 from dhocl.knowledge.asking import Asker
 
@@ -59,6 +59,27 @@ class AskingThread:
             except Exception as problem:  # such as a full disk: the thread must keep running
                 logging.getLogger(__name__).warning("an answer could not be stored: %s", problem)
                 self._asker.waiting[node] = (now, now + 1)
+
+
+def within(answer: Sequence[Statement], tree: Taxonomy, most: int) -> list[Statement]:
+    """The statements that keep the tree at `most` classes or less: a source may name children that are not known.
+
+    >>> tree = Taxonomy()
+    >>> bird, robin, wren = Label("bird", 0), Label("robin", 1), Label("wren", 1)
+    >>> _ = tree.add(bird)
+    >>> within([(robin, bird), (wren, bird)], tree, 2) == [(robin, bird)]
+    True
+    """
+    new: set[Label] = set()
+    kept = []
+    for statement in answer:
+        added = set() if isinstance(statement, Synonym) else {label for label in statement if label not in tree}
+        if len(tree) + len(new | added) <= most:
+            new |= added
+            kept.append(statement)
+    if left := len(answer) - len(kept):
+        logging.getLogger(__name__).warning("%d links of a source are left out: --max-classes is reached", left)
+    return kept
 
 
 def _placed(node: int, tree: Taxonomy) -> bool:

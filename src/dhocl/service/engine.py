@@ -18,7 +18,16 @@ from dhocl.service.corrections import standing
 from dhocl.service.journal import Entry, Journal, MovedError, Outcome
 from dhocl.service.keeper import Keeper
 from dhocl.service.logs import Line
-from dhocl.service.recovery import FAILED, Attempts, ReplayError, Shortage, another, check_refusal, log_refused
+from dhocl.service.recovery import (
+    FAILED,
+    TOO_LARGE,
+    Attempts,
+    ReplayError,
+    Shortage,
+    another,
+    check_refusal,
+    log_refused,
+)
 from dhocl.service.served import ServedModel, Snapshot, as_array
 
 logger = logging.getLogger(__name__)
@@ -173,7 +182,8 @@ class Engine:
             refused = self._attempts.failed(entries, error)
         if refused:
             logger.error("%s are refused", what, exc_info=error)
-            self._settle(step, [Outcome(e.number, "refused", {"reason": FAILED}) for e in entries])
+            reason = TOO_LARGE if lacks_memory(error) else FAILED
+            self._settle(step, [Outcome(e.number, "refused", {"reason": reason}) for e in entries])
         self._restore()
 
     def _another_is_learned(self, entry: Entry) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 LISTENERS = 100  # connections at once
 GUARANTEED = 60.0  # seconds; an older connection may be closed to make room for a new one
@@ -14,12 +15,17 @@ BACKLOG = 1000  # events queued for a client; a slower client is disconnected an
 SILENCE = 15.0  # seconds without events after which a keep-alive comment is sent
 
 
+class Listener(NamedTuple):
+    address: str
+    since: float  # time of connection
+
+
 class Live:
     """Distributes events to all connected clients. Only `send` may be called outside of the event loop's thread."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._queues: dict[asyncio.Queue[str | None], float] = {}  # with the time of connection, oldest first
+        self._queues: dict[asyncio.Queue[str | None], Listener] = {}  # oldest first
         self._closed = False
 
     def open(self) -> None:
@@ -29,12 +35,20 @@ class Live:
     def listeners(self) -> int:
         return len(self._queues)
 
-    def make_room(self) -> bool:
-        """Whether one more client may connect. The oldest may be disconnected for it: perhaps it never reads."""
+    def make_room(self, address: str = "") -> bool:
+        """Whether one more client may connect. Another may be disconnected for it.
+
+        That of an address with more clients than the new one's, or else the oldest: perhaps it never reads.
+        """
         if len(self._queues) < LISTENERS:
             return True
-        oldest, since = next(iter(self._queues.items()))
-        if time.monotonic() < since + GUARANTEED:
+        held = Counter(listener.address for listener in self._queues.values())
+        most = max(held.values())
+        if most > held[address] + 1:
+            self._end(next(queue for queue, listener in self._queues.items() if held[listener.address] == most))
+            return True
+        oldest, listener = next(iter(self._queues.items()))
+        if time.monotonic() < listener.since + GUARANTEED:
             return False
         self._end(oldest)
         return True
@@ -51,9 +65,9 @@ class Live:
         for queue in list(self._queues):
             self._end(queue)
 
-    async def stream(self) -> AsyncIterator[str]:
+    async def stream(self, address: str = "") -> AsyncIterator[str]:
         queue: asyncio.Queue[str | None] = asyncio.Queue()
-        self._queues[queue] = time.monotonic()
+        self._queues[queue] = Listener(address, time.monotonic())
         try:
             yield ": welcome\n\n"
             while not self._closed:

@@ -9,16 +9,19 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingRes
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from dhocl.service import reports, schema
+from dhocl.service.addresses import address_of
 from dhocl.service.page import read_page
 from dhocl.service.predictor import Predictor
 from dhocl.service.progress import MISTAKES
 from dhocl.service.schema import problems
+from dhocl.service.trees import EventsContent, TreeContent, in_parts
 
 LARGEST = 2**53 - 1  # largest exact integer of JSON numbers
 
 
 def add_reading(app: FastAPI, service: Predictor) -> None:
     pages = {"/": read_page("page.html", service.learns), "/docs": read_page("docs.html")}
+    tree, changes = TreeContent(lambda: service.snapshot), EventsContent(lambda: service.snapshot)
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
@@ -27,19 +30,18 @@ def add_reading(app: FastAPI, service: Predictor) -> None:
         return HTMLResponse(content, headers={"Content-Security-Policy": policy})
 
     @app.get("/taxonomy", response_model=schema.Tree, responses=problems())
-    def taxonomy() -> dict[str, Any]:
+    async def taxonomy() -> Response:
         """The current tree."""
-        return reports.tree(service.snapshot)
+        return in_parts(await tree.get())
 
     @app.get(
         "/taxonomy/events",
         response_model=schema.TreeEvents,
-        response_model_exclude_none=True,
         responses=problems(),
     )
-    def taxonomy_events(since: Annotated[int, Query(ge=0, le=LARGEST)] = 0) -> dict[str, Any]:
+    async def taxonomy_events(since: Annotated[int, Query(ge=0, le=LARGEST)] = 0) -> Response:
         """The changes of the tree after version `since`."""
-        return reports.tree_events(service.snapshot, since)
+        return in_parts(await changes.get(since))
 
     @app.get(
         "/metrics",
@@ -62,14 +64,15 @@ def add_reading(app: FastAPI, service: Predictor) -> None:
         response_class=StreamingResponse,
         responses=problems() | {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
     )
-    async def events() -> StreamingResponse:
+    async def events(request: Request) -> StreamingResponse:
         """Server-sent events: `observation`, `taxonomy`, `metrics`."""
-        if not service.live.make_room():
+        address = address_of(request.scope)
+        if not service.live.make_room(address):
             raise HTTPException(429, "too many connections to /events", {"Retry-After": "60"})
-        return StreamingResponse(service.live.stream(), media_type="text/event-stream")
+        return StreamingResponse(service.live.stream(address), media_type="text/event-stream")
 
     @app.get("/health", response_model=service.health_model, responses={503: {"model": service.health_model}})
-    def health() -> JSONResponse:
+    async def health() -> JSONResponse:
         """Whether the service does its work."""
         found = service.health()
         return JSONResponse(found, 503 if found["status"] == "failed" else 200)

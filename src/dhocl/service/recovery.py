@@ -23,6 +23,7 @@ PROOFS = 6  # times in a row that another entry is learned, and this one then la
 LONGEST = 30.0  # seconds between attempts while memory lacks; the first pauses are 1, 2, 4, 8 and 16
 OTHERS = 16  # observations of which one is learned on trial
 FAILED = "the learner failed on it: see the log of the service"  # reason of a refusal
+TOO_LARGE = "it needs more memory than there is, while others are learned: see the log of the service"
 
 
 class ReplayError(Exception):

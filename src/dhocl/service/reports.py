@@ -48,9 +48,7 @@ def _event(number: int, event: Event, ranks: list[str]) -> dict[str, Any]:
 def metrics(snapshot: Snapshot) -> dict[str, Any]:
     """Of the model alone."""
     taxonomy = snapshot.taxonomy
-    classes = dict.fromkeys(snapshot.ranks, 0)
-    for node, label in enumerate(taxonomy.labels):
-        classes[snapshot.ranks[label.level]] += taxonomy.accepted(node) == node
+    classes = dict.fromkeys(snapshot.ranks, 0) | {snapshot.ranks[level]: n for level, n in taxonomy.sizes.items()}
     return {
         "learned": snapshot.learned,
         "refused": snapshot.refused,

@@ -14,7 +14,7 @@ from dhocl.knowledge import Statement, open_source, open_tree
 from dhocl.knowledge.source import to_json
 from dhocl.model import Model
 from dhocl.service import reports, schema
-from dhocl.service.asking import AskingThread
+from dhocl.service.asking import AskingThread, within
 from dhocl.service.bodies import Limits
 from dhocl.service.engine import Engine
 from dhocl.service.journal import Journal, Post
@@ -99,9 +99,10 @@ class Service:
 
     def _answered(self, answer: list[Statement]) -> None:
         """Append an answer of a source to the journal, like everything that changes the model."""
-        said = [to_json(statement) for statement in answer]
-        self.journal.append([Post("revision", [{"kind": "answer", "said": said}])])
-        self.engine.wake()
+        said = [to_json(statement) for statement in within(answer, self.snapshot.taxonomy, self.limits.classes)]
+        if said:
+            self.journal.append([Post("revision", [{"kind": "answer", "said": said}])])
+            self.engine.wake()
 
     def _announce(self, news: list[tuple[str, Any]]) -> None:
         if self.live.listeners:

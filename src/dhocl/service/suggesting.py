@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sqlite3
 
+from dhocl.core.errors import lacks_memory
 from dhocl.service.aside import Aside
 from dhocl.service.ranking import Ranked, Ranking
 
@@ -37,7 +38,10 @@ class Suggesting:
             while more or self._came:
                 self._came = False
                 more = await self._aside(self._ranking.advance)
-        except sqlite3.Error as error:  # the service stops, or the file is damaged, which requests report
+        except Exception as error:
+            if not isinstance(error, sqlite3.Error) and not lacks_memory(error):
+                raise
+            # The service stops, memory is short, or the file is damaged. Requests report it, and the next tries again.
             logger.warning("features of images without a label are not computed: %s", error)
 
     async def ranked(self) -> Ranked:
