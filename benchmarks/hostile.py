@@ -4,17 +4,19 @@
 
 Attackers keep connections silent, send headers and bodies byte by byte or in tiny chunks, stall near the end of the
 largest bodies, never read events, wait by the hundred for images to be decoded, poll suggestions and examples, and post
-images and JSON that cost much. All of them have one address. Valid clients at another one learn, predict and read
-meanwhile, also with photographs of 12 megapixels. Printed are the latency of valid requests, the number of responses by
-status, and the memory of the service, every ten seconds.
+images and JSON that cost much. All of them have one address, and a process of their own. Valid clients at another
+address learn, predict and read meanwhile, also with photographs of 12 megapixels. Printed are the latency of valid
+requests, the number of responses by status, and the memory of the service, every ten seconds.
 
 The exit code is 1, and a line says why, if a valid request failed, a response was a 5xx, the p99 of valid requests is
-above 1 s, or memory grew by more than 10 %: the median of the last third, compared with that of the first.
+above 1 s, something accepted was not learned, the service did not end well, or memory grew by more than 10 %: the
+median of the last third, compared with that of the first.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing as mp
 import signal
 import socket
 import struct
@@ -24,6 +26,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -151,7 +154,16 @@ def ask(address: str, request: bytes) -> None:
         connection.recv(100)
 
 
-def attack(clients: Clients, images: dict[str, bytes]) -> None:
+def attack(address: str, seconds: float) -> Counter[str]:
+    """The statuses of the responses. A process of its own: valid clients must not wait for the threads of attackers."""
+    clients = Clients(address, seconds)
+    attackers(clients, bombs())
+    while clients.running:
+        time.sleep(0.1)
+    return Counter(clients.statuses)
+
+
+def attackers(clients: Clients, images: dict[str, bytes]) -> None:
     address = clients.address
     post = b"POST /observations HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n"
     post += b"Content-Type: application/json\r\n\r\n"
@@ -233,25 +245,30 @@ def main(
     minutes: Annotated[float, typer.Option(help="How long to attack.")] = 10.0,
     out: Annotated[Path | None, typer.Option(help="Also write the numbers as JSON.")] = None,
 ) -> None:
-    photos, images = photographs(32), bombs()
+    photos = photographs(32)
     (large,) = photographs(1, width=4000, height=3000)
-    with tempfile.TemporaryDirectory() as folder, Console(stderr=True).status(f"attacking for {minutes:g} minutes"):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Console(stderr=True).status(f"attacking for {minutes:g} minutes"),
+        ProcessPoolExecutor(1, mp.get_context("spawn")) as pool,
+    ):
         server = Server(Path(folder) / "model", "--levels", "kind,species", "--image-size", 64)
         with httpx.Client(base_url=server.address, timeout=60) as client:
             files = {"image": ("x.jpg", photos[0])}
             client.post("/observations", files=files, data={"name": "species 0", "rank": "species"}).raise_for_status()
             while client.get("/metrics").json()["learned"] < 1:
                 time.sleep(0.1)
+        attacking = pool.submit(attack, server.address, 60 * minutes)
         clients = Clients(server.address, 60 * minutes)
         use(clients, photos, large)
-        attack(clients, images)
         memory = []
         while clients.running:
             time.sleep(min(EVERY, 60 * minutes / 12))
             memory.append(server.megabytes())
         clients.join()
-        learned = httpx.get(f"{server.address}/metrics").json()["learned"]
-        server.end(signal.SIGTERM)
+        clients.statuses += attacking.result()
+        counts = settled(server.address)
+        code = server.end(signal.SIGTERM)
     found = {
         name: {"requests": len(taken), **{f"p{p}_ms": round(1000 * float(np.percentile(taken, p))) for p in (50, 99)}}
         for name, taken in clients.latency.items()
@@ -260,7 +277,9 @@ def main(
         "valid": found,
         "statuses": dict(sorted(clients.statuses.items())),
         "memory_mb": memory,
-        "learned": learned,
+        "accepted": counts["accepted"],
+        "learned": counts["learned"],
+        "exit_code": code,
     }
     print(json.dumps(report, indent=1))
     if out:
@@ -270,17 +289,29 @@ def main(
         raise typer.Exit(1)
 
 
+def settled(address: str) -> dict[str, Any]:
+    """The metrics once nothing is queued."""
+    while True:
+        found: dict[str, Any] = httpx.get(f"{address}/metrics", timeout=60).json()
+        if not found["queued"]:
+            return found
+        time.sleep(0.5)
+
+
 def problems(report: dict[str, Any]) -> list[str]:
     """What the service must not do under attack, and did."""
     statuses, memory = report["statuses"], report["memory_mb"]
     failed = {what: count for what, count in statuses.items() if what.startswith("valid") and " 2" not in what}
     broken = {what: count for what, count in statuses.items() if " 5" in what}
     slow = {what: figures["p99_ms"] for what, figures in report["valid"].items() if figures["p99_ms"] > SLOWEST}
+    lost = report["accepted"] - report["learned"]
     third = max(1, len(memory) // 3)
     early, late = median(memory[:third]), median(memory[-third:])
     return [
         *(f"{count} responses: {what}" for what, count in {**failed, **broken}.items()),
         *(f"{what}: p99 is {milliseconds} ms" for what, milliseconds in slow.items()),
+        *([f"{lost} accepted images were not learned"] if lost else []),
+        *([f"the exit code is {report['exit_code']}"] if report["exit_code"] else []),
         *([f"memory grew from {early:g} to {late:g} MB"] if late > GROWTH * early else []),
     ]
 

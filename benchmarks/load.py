@@ -36,6 +36,7 @@ RANKS = ("family", "genus", "species")
 POSTED = 8  # images per request
 CLIENTS = 2  # that post, and that predict
 BATCH = 32
+FILL = 5.0  # seconds until the queue should have filled
 
 
 def photographs(count: int, seed: int = 0, width: int = 500, height: int = 375) -> list[bytes]:
@@ -140,8 +141,9 @@ class Clients:
         posters = [threading.Thread(target=self._post, args=(stop, seed)) for seed in range(CLIENTS)]
         for poster in posters:
             poster.start()
-        while self.metrics()["queued"] < 2 * BATCH:  # from here on there is always something to learn
-            time.sleep(0.05)
+        ready = time.perf_counter() + FILL
+        while self.metrics()["queued"] < 2 * BATCH and time.perf_counter() < ready:
+            time.sleep(0.05)  # from then on there is always something to learn, unless it learns faster than they post
         before, began = self.metrics()["learned"], time.perf_counter()
         if asking:
             self._ask(began + seconds, 0, taken)

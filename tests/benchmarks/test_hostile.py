@@ -13,7 +13,9 @@ GOOD = {
     "valid": {"predict": {"requests": 9, "p50_ms": 40, "p99_ms": 1000}},
     "statuses": {"valid 200": 9, "hostile 429": 50, "hostile ReadError": 3},
     "memory_mb": [400, 900, 410, 400, 1300, 400, 430, 440, 1200],
+    "accepted": 5,
     "learned": 5,
+    "exit_code": 0,
 }
 
 
@@ -31,3 +33,5 @@ def test_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(statuses={"hostile 500": 3}) == ["3 responses: hostile 500"]
     assert found(memory_mb=[400, 900, 410, 400, 400, 400, 460, 440, 460]) == ["memory grew from 410 to 460 MB"]
     assert found(memory_mb=[400]) == []
+    assert found(learned=3) == ["2 accepted images were not learned"]
+    assert found(exit_code=-9) == ["the exit code is -9"]
