@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from dhocl.core.errors import InputError
 from dhocl.service import decoding, images
 from dhocl.service.decoding import Decoder
 from dhocl.service.images import SizeRefusedError
+from tests.helpers.decoders import crash, hang, own_process, toil
 from tests.helpers.serving import encoded
 
 PHOTO = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
@@ -28,23 +28,6 @@ def with_decoder(use: Callable[[Decoder], Awaitable[Any]], most: int = MOST) -> 
         return await use(Decoder(32, most))
 
     return anyio.run(main)
-
-
-def own_process(*_: Any) -> int:
-    return os.getpid()
-
-
-def hang(*_: Any) -> None:
-    time.sleep(600)
-
-
-def toil(*_: Any) -> None:
-    while True:
-        pass
-
-
-def crash(*_: Any) -> None:
-    os.kill(os.getpid(), signal.SIGSEGV)
 
 
 def test_images_are_decoded_elsewhere_as_they_would_be_here() -> None:

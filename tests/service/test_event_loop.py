@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from dhocl import Classifier
+from tests.helpers.machine import slowness
 from tests.helpers.serving import NEW, examples, post, settled, started
 
 HELD = 3.0  # seconds
@@ -83,4 +84,4 @@ def test_a_search_for_names_that_are_alike_holds_up_nobody(tmp_path: Path) -> No
             answer = clients.submit(httpx.post, f"{client.base_url}/predict", files=files, params=asked, timeout=60)
             slowest.append(max(times_of_health(client, [answer], 60)))
             assert answer.result().status_code == 422
-        assert min(slowest) < 0.3, slowest
+        assert min(slowest) < 0.3 * slowness(), slowest

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.helpers.machine import slowness
 from tests.helpers.serving import NEW, encoded, examples, post, settled, started
 from tests.service.test_one_client import SMALL
 
@@ -64,8 +65,9 @@ def attacking(address: httpx.URL, content: bytes, count: int, clients: int) -> I
     ids=["large images", "small images", "memory"],
 )
 def test_another_address_is_answered(tmp_path: Path, content: bytes, count: int, clients: int, photo: bytes) -> None:
+    patient = {"decoding.WAIT": 10 * slowness()}
     with (
-        started("--model", tmp_path / "m", *NEW) as (_, client),
+        started("--model", tmp_path / "m", *NEW, constants=patient) as (_, client),
         client_of(client.base_url, "127.0.0.2") as other,
     ):
         post(client, examples(8))

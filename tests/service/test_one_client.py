@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 
+from tests.helpers.machine import slowness
 from tests.helpers.serving import NEW, encoded, peak, post, settled, spent, started
 
 SMALL = encoded(np.zeros((5000, 5000, 3), dtype=np.uint8), "WEBP", lossless=True)  # some bytes, 25 megapixels
@@ -27,7 +28,7 @@ def test_thumbnails_of_a_large_image_cost_no_decode(tmp_path: Path) -> None:
         with ThreadPoolExecutor(60) as clients:
             assert set(clients.map(code, range(60))) == {200}
         assert peak(process.pid) - once < 50
-        assert spent(process.pid) - took < 3, "60 decodes take more than 10 s"
+        assert spent(process.pid) - took < 3 * slowness(), "60 decodes take more than 10 s"
 
 
 def test_all_decodes_share_one_budget_of_memory(tmp_path: Path) -> None:
@@ -57,7 +58,7 @@ def test_a_jpeg_of_thousands_of_scans_is_refused_before_it_is_decoded(tmp_path: 
             answer = client.post("/predict", files={"image": ("x", slow)})
             assert (answer.status_code, "more than 32 scans" in answer.json()["detail"]) == (413, True)
             assert post(client, [(slow, "void", "kind")]).status_code == 413
-        assert spent(process.pid) - before < 5
+        assert spent(process.pid) - before < 5 * slowness()
         assert post(client, [(usual, "void", "kind")]).status_code == 202
 
 

@@ -12,9 +12,10 @@ from threading import Event
 import httpx
 import pytest
 
+from tests.helpers.machine import slowness
 from tests.helpers.serving import NEW, examples, post, settled, started
 
-SECONDS = 2.0
+SECONDS = 2.0 * slowness()
 SLEEP = f"__import__('time').sleep({SECONDS})"
 GIVEN = examples(32)
 IMAGES = [("image", ("x.png", image)) for image, _, _ in GIVEN]

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import httpx
 
+from tests.helpers.machine import slowness
 from tests.helpers.serving import NEW, examples, post, settled, started, until
 
-LONGEST = 5.0  # seconds
+LONGEST = 5.0  # seconds, on a usual machine
 HEAD = (
     b"POST /observations HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9999\r\n\r\n"
 )
@@ -55,7 +56,7 @@ def test_it_stops_in_time_under_load(tmp_path: Path) -> None:
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 0
-        assert time.monotonic() - began < LONGEST
+        assert time.monotonic() - began < LONGEST * slowness()
         for poster in posters:
             poster.join()
         log.seek(0)

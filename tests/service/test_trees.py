@@ -17,10 +17,11 @@ from dhocl.core.taxonomy import Label, Taxonomy
 from dhocl.service import reports, trees
 from dhocl.service.served import Snapshot
 from dhocl.service.trees import EventsContent, TreeContent
+from tests.helpers.machine import slowness
 from tests.helpers.serving import NEW, examples, post, started
 from tests.service.test_fairness import client_of
 
-SECONDS = 2.0
+SECONDS = 2.0 * slowness()
 CLIENTS = 60  # more than there are threads for requests
 
 
