@@ -18,8 +18,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
 	touch $@
 
-test: .venv/.dev  ## the test suite, but for Ray clusters
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not cluster"
+test: .venv/.dev  ## the test suite, but for Ray clusters; TESTS=tests/nn for a part of it
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not cluster" $(TESTS)
 
 cluster: .venv/.dev  ## the tests on Ray clusters that lose a node
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster
