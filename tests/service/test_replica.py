@@ -117,6 +117,7 @@ def test_a_checkpoint_that_replaces_another_under_load(tmp_path: Path) -> None:
             for thread in threads:
                 thread.start()
             try:
+                until(lambda: found, 60)  # the first takes seconds: it starts what decodes
                 for seed in range(1, 3):
                     saved(writer, seed)
                     expected[writer.service.snapshot.learned] = predicted(writer, top=2, decode="level")
