@@ -35,7 +35,7 @@ class Live:
     def listeners(self) -> int:
         return len(self._queues)
 
-    def make_room(self, address: str = "") -> bool:
+    def make_room(self, address: str) -> bool:
         """Whether one more client may connect. Another may be disconnected for it.
 
         That of an address with more clients than the new one's, or else the oldest: perhaps it never reads.
@@ -65,7 +65,7 @@ class Live:
         for queue in list(self._queues):
             self._end(queue)
 
-    async def stream(self, address: str = "") -> AsyncIterator[str]:
+    async def stream(self, address: str) -> AsyncIterator[str]:
         queue: asyncio.Queue[str | None] = asyncio.Queue()
         self._queues[queue] = Listener(address, time.monotonic())
         try:
